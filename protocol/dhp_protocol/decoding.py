@@ -1,0 +1,195 @@
+"""From a frame's body to a typed request, or to the error that says what is wrong with it.
+
+Owns the checks that a typed decoder leaves out: UTF-8, nesting, doubled names, and errors that name the member.
+"""
+
+import re
+from typing import Any, get_args
+
+import msgspec
+
+from .errors import BadJson, DHPError, InvalidRequest, UnknownOp
+from .messages import AnyRequest, RequestId
+
+OPS = frozenset(cls.__struct_config__.tag for cls in get_args(AnyRequest))
+"""Every operation's name."""
+
+_decode_request = msgspec.json.Decoder(AnyRequest).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_id = msgspec.json.Decoder(RequestId).decode
+_encode = msgspec.json.Encoder().encode
+
+_UNKNOWN_MEMBER = re.compile(r"unknown field `(.*)`")
+_MISSING_MEMBER = re.compile(r"missing required field `(.*?)`")
+_MEMBER_PATH = re.compile(r" - at (?:key in )?`\$\.?([^`]*)`$")
+_MEMBER_NAME = re.compile(rb'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_SURROGATE_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\."
+)
+
+
+class RequestFault(Exception):
+    """A body that is no good request: the error to answer, and the `id` to answer it under (UNSET: without one)."""
+
+    def __init__(self, error: DHPError, request_id: RequestId | msgspec.UnsetType = msgspec.UNSET) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.request_id = request_id
+
+
+def decode_request(body: bytes, max_depth: int) -> AnyRequest:
+    """The request in `body`; raises `RequestFault`.
+
+    `bad_json` where the body is no JSON object in UTF-8 or is nested deeper than `max_depth` (the body is level 1),
+    `unknown_op`, and `invalid_request` naming the member for everything else.
+    """
+    check_text(body, max_depth)
+    try:
+        request = _decode_request(body)
+    except msgspec.ValidationError as error:
+        raise _invalid(body, str(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _not_json(body, error) from None
+    if _encode(request) != body:  # Equal bytes, as our own clients send, can't hold a name twice.
+        doubled = doubled_member(body)
+        if doubled is not None:
+            raise RequestFault(
+                InvalidRequest(f"{doubled} stands there twice: say it once.", member=doubled), request.id
+            )
+    if isinstance(request.id, str) and not _fits(request.id):
+        raise RequestFault(InvalidRequest("An id may have 256 bytes.", member="id"))
+    return request
+
+
+def check_text(body: bytes, max_depth: int) -> None:
+    """Raises `RequestFault` (`bad_json`) unless `body` is UTF-8 on one line and nested at most `max_depth` levels."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise RequestFault(BadJson(f"The body isn't UTF-8 (byte {error.start}).")) from None
+    if b"\n" in body or b"\r" in body:
+        raise RequestFault(BadJson("The body holds a raw line feed or carriage return: write \\n or \\r instead."))
+    if nested_deeper(body, max_depth):
+        raise RequestFault(BadJson(f"The body is nested deeper than {max_depth} levels, or its brackets don't match."))
+
+
+def nested_deeper(body: bytes, max_depth: int) -> bool:
+    """Whether JSON text has more than `max_depth` levels. Cheap where there are few brackets; linear per level else."""
+    opened = len(body.split(b"{", max_depth)) + len(body.split(b"[", max_depth)) - 2
+    if opened <= max_depth:
+        return False
+    outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    brackets = outside_strings.translate(_ROUNDED, _NOT_BRACKETS)
+    for _ in range(max_depth):
+        brackets = brackets.replace(b"()", b"")
+        if not brackets:
+            return False
+    return True  # Or the brackets don't match, which the decoder would refuse as well.
+
+
+_ROUNDED = bytes.maketrans(b"[{]}", b"(())")
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
+def doubled_member(body: bytes) -> str | None:
+    """The first member name that stands twice in the JSON object `body`, at its top level; None if there is none.
+
+    `body` is known to be a valid object. A decoder keeps a doubled name's last value; so walking the text, each value
+    is either the one that was kept, which tells where the next name begins, or belongs to a name that comes again.
+    """
+    values = {name: bytes(value) for name, value in _decode_members(body).items()}
+    at = body.index(b"{") + 1
+    seen = set()
+    while (match := _MEMBER_NAME.match(body, at)) is not None:
+        name = msgspec.json.decode(b'"' + match[1] + b'"', type=str)
+        after = match.end() + len(values[name])
+        if name in seen or body[match.end() : after] != values[name] or body[after : after + 1] not in _VALUE_END:
+            return name
+        seen.add(name)
+        at = after
+    return None
+
+
+_VALUE_END = frozenset((b",", b"}", b" ", b"\t"))
+
+
+def request_id_of(body: bytes) -> RequestId | msgspec.UnsetType:
+    """The `id` of a request that isn't good otherwise; UNSET if that can't be told."""
+    try:
+        raw = _decode_members(body).get("id")
+        found = msgspec.UNSET if raw is None else _decode_id(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.UNSET
+    return found if not isinstance(found, str) or _fits(found) else msgspec.UNSET
+
+
+def _fits(text: str) -> bool:
+    return len(text) <= 64 or len(text.encode()) <= 256
+
+
+def _invalid(body: bytes, problem: str) -> RequestFault:
+    try:
+        members = _decode_members(body)
+    except msgspec.ValidationError:
+        return RequestFault(BadJson("A request is one JSON object."))
+    except (msgspec.DecodeError, RecursionError) as error:  # Behind the member that was wrong, it is no JSON at all.
+        return _not_json(body, error)
+    request_id = request_id_of(body)
+    op = _op_of(members)
+    if isinstance(op, str) and op not in OPS:
+        return RequestFault(UnknownOp(f"There is no operation {op[:64]!r} in this version.", op=op[:64]), request_id)
+    if (unknown := _UNKNOWN_MEMBER.search(problem)) is not None:
+        member = unknown[1]
+        return RequestFault(InvalidRequest(f"{op} takes no member {member}: leave it out.", member=member), request_id)
+    if (missing := _MISSING_MEMBER.search(problem)) is not None:
+        member = _joined(problem, missing[1])
+        return RequestFault(
+            InvalidRequest(f"{op or 'A request'} needs the member {member}.", member=member), request_id
+        )
+    path = _MEMBER_PATH.search(problem)
+    member = path[1] if path is not None else ""
+    return RequestFault(InvalidRequest(f"{member}: {problem.split(' - at ')[0]}.", member=member), request_id)
+
+
+def _op_of(members: dict[str, msgspec.Raw]) -> str | None:
+    try:
+        return msgspec.json.decode(members["op"], type=str)
+    except (KeyError, msgspec.DecodeError):
+        return None
+
+
+def _joined(problem: str, name: str) -> str:
+    path = _MEMBER_PATH.search(problem)
+    return f"{path[1]}.{name}" if path is not None and path[1] else name
+
+
+def _not_json(body: bytes, error: Exception) -> RequestFault:
+    healed = _SURROGATE_ESCAPE.sub(_without_lone_surrogate, body)
+    if healed != body:
+        try:
+            msgspec.json.decode(healed, type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        else:
+            sentence = (
+                "The request holds text that is no Unicode (a lone surrogate): escape such bytes in a way of your own."
+            )
+            member = _member_with_surrogate(body)
+            request_id = msgspec.UNSET if member == "id" else request_id_of(healed)
+            return RequestFault(InvalidRequest(sentence, member=member), request_id)
+    where = "" if isinstance(error, RecursionError) else f" ({error})"
+    return RequestFault(BadJson(f"The body isn't one JSON object{where}."))
+
+
+def _without_lone_surrogate(match: "re.Match[bytes]") -> bytes:
+    escape = match[0]
+    return b"\\ufffd" if len(escape) == 6 else escape
+
+
+def _member_with_surrogate(body: bytes) -> str:
+    """Which top-level member holds the lone surrogate: the one whose text the healing changes."""
+    healed: dict[str, Any] = _decode_members(_SURROGATE_ESCAPE.sub(_without_lone_surrogate, body))
+    marked: dict[str, Any] = _decode_members(
+        _SURROGATE_ESCAPE.sub(lambda m: b"\\ufffc" if len(m[0]) == 6 else m[0], body)
+    )
+    return next((name for name, raw in healed.items() if bytes(marked.get(name, b"")) != bytes(raw)), "")

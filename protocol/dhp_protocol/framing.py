@@ -1,0 +1,178 @@
+"""Frames without I/O: bytes in, frames and faults out.
+
+Owns where a frame begins and ends, and what is done with bytes that are none. Holds at most one frame's bytes, and
+never those of a frame that is too long. Does not look inside a body (`messages`), nor write to a socket.
+
+Two forms, told apart by the first byte: counted ``LEN SP BODY LF`` begins with a digit, bare ``BODY LF`` with ``{``.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from .errors import BadFrame, DHPError, FrameTooLarge
+
+_LF = 0x0A
+_CR = 0x0D
+_OPENING_BRACE = 0x7B
+_MAX_LENGTH_DIGITS = 10
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One frame's body, and which form its answer takes."""
+
+    body: bytes
+    counted: bool
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Bytes that are no frame: the error to answer with, in which form, and whether the connection ends after it."""
+
+    error: DHPError
+    counted: bool
+    close: bool
+
+
+def encode_frame(body: bytes, *, counted: bool) -> bytes:
+    """The bytes of one frame. `body` holds no raw LF or CR."""
+    return b"%d %b\n" % (len(body), body) if counted else body + b"\n"
+
+
+class Framer:
+    """Cuts a stream of bytes into frames.
+
+    `feed` yields a `Frame` or a `Fault` for each line of the stream, in order. After a fault with `close`, whatever
+    still comes is ignored. `finish` is called at the end of the stream.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+        self._searched_bytes = 0  # Of a bare line: so much of the buffer is known to hold no LF.
+        self._skip_bytes = 0  # Of a counted frame that is too long: the body and its LF still to come.
+        self._discarding = False  # Up to the next LF.
+        self._closed = False
+        self._counted = False  # The form of the last good frame.
+
+    @property
+    def counted(self) -> bool:
+        """The form in which an event, or the answer to something that is no frame, is sent."""
+        return self._counted
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of an unfinished frame is held in memory."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[Frame | Fault]:
+        """Takes in `data` and yields what it completes."""
+        if self._closed:
+            return
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while not self._closed:
+                taken, out = self._next(buffer, start)
+                if not taken:
+                    break
+                start += taken
+                if out is not None:
+                    yield out
+        finally:
+            if self._closed:
+                buffer.clear()
+            elif start:
+                del buffer[:start]
+
+    def finish(self) -> Iterator[Fault]:
+        """The stream has ended: says so when it ended in the middle of a line."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._buffer or self._skip_bytes:
+            self._buffer.clear()
+            yield Fault(BadFrame("The last line has no end: finish every frame with a line feed."), self._counted, True)
+
+    def _next(self, buffer: bytearray, start: int) -> tuple[int, Frame | Fault | None]:
+        """How many bytes the next thing takes (0: more are needed), and what it is (None: nothing to tell)."""
+        available = len(buffer) - start
+        if not available:
+            return 0, None
+        if self._skip_bytes:
+            return self._skip(buffer, start, available)
+        if self._discarding:
+            end = buffer.find(b"\n", start)
+            if end < 0:
+                return available, None
+            self._discarding = False
+            return end + 1 - start, None
+        first = buffer[start]
+        if 0x30 <= first <= 0x39:
+            return self._next_counted(buffer, start, available)
+        if first == _OPENING_BRACE:
+            return self._next_bare(buffer, start, available)
+        if first == _LF:
+            return 1, None
+        if first == _CR and available == 1:
+            return 0, None
+        if first == _CR and buffer[start + 1] == _LF:
+            return 2, None
+        self._discarding = True
+        hint = "Begin a line with '{', or with the length of its body in bytes and a space."
+        return 1, Fault(BadFrame(f"This line is no frame. {hint}"), self._counted, False)
+
+    def _next_counted(self, buffer: bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
+        head = buffer[start : start + _MAX_LENGTH_DIGITS + 1]
+        space = head.find(b" ")
+        digits = head if space < 0 else head[:space]
+        if not digits.isdigit() or (len(digits) > 1 and digits[0] == 0x30) or len(digits) > _MAX_LENGTH_DIGITS:
+            return self._close(
+                BadFrame("The length before a frame is 1 to 10 digits, no leading zero, then one space.")
+            )
+        if space < 0:
+            return 0, None
+        size = int(digits)
+        if size > self._max_frame_bytes:
+            self._counted = True
+            self._skip_bytes = size + 1
+            return space + 1, Fault(_too_large(self._max_frame_bytes, size), True, False)
+        body_start = start + space + 1
+        if available < space + 1 + size + 1:
+            return 0, None
+        if buffer[body_start + size] != _LF:
+            return self._close(
+                BadFrame("A counted frame ends with a line feed right after its body; check the length.")
+            )
+        self._counted = True
+        return space + 1 + size + 1, Frame(bytes(memoryview(buffer)[body_start : body_start + size]), True)
+
+    def _next_bare(self, buffer: bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
+        end = buffer.find(b"\n", start + self._searched_bytes)
+        size = (available if end < 0 else end - start) - (buffer[end - 1 if end >= 0 else -1] == _CR)
+        if size > self._max_frame_bytes:
+            return self._close(_too_large(self._max_frame_bytes, None), counted=False)
+        if end < 0:
+            self._searched_bytes = available
+            return 0, None
+        self._searched_bytes = 0
+        self._counted = False
+        return end + 1 - start, Frame(bytes(memoryview(buffer)[start : start + size]), False)
+
+    def _skip(self, buffer: bytearray, start: int, available: int) -> tuple[int, Fault | None]:
+        taken = min(available, self._skip_bytes)
+        self._skip_bytes -= taken
+        if not self._skip_bytes and buffer[start + taken - 1] != _LF:
+            return self._close(
+                BadFrame("A counted frame ends with a line feed right after its body; check the length.")
+            )
+        return taken, None
+
+    def _close(self, error: DHPError, *, counted: bool | None = None) -> tuple[int, Fault]:
+        self._closed = True
+        return 1, Fault(error, self._counted if counted is None else counted, True)
+
+
+def _too_large(limit: int, size: int | None) -> FrameTooLarge:
+    known = {} if size is None else {"size": size}
+    return FrameTooLarge(f"A frame's body may have {limit} bytes: send less at once.", limit=limit, **known)

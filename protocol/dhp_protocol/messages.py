@@ -1,0 +1,257 @@
+"""What clients say: one struct per operation, one tagged union, one decoder.
+
+Owns each operation's members, their types and bounds. Does not own what they mean (the daemon's engine). Payload
+members (`inputs`, `state`, `result`, …) stay raw JSON text, byte for byte. Members whose rules this version doesn't
+enforce aren't here, so they are refused by name and never accepted and ignored.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from . import limits
+from .intent import HANDOFF_PATTERN, KIND_PATTERN
+
+RequestId = Annotated[str, Meta(max_length=limits.MAX_ID_BYTES)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+HandoffId = Annotated[str, Meta(pattern=HANDOFF_PATTERN)]
+Kind = Annotated[str, Meta(pattern=KIND_PATTERN)]
+Name = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+Reason = Annotated[str, Meta(max_length=limits.MAX_REASON_CHARS)]
+Count = Annotated[int, Meta(ge=0, le=limits.MAX_SAFE_INTEGER)]
+Fence = Count
+DelayMs = Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)]
+LabelText = Annotated[str, Meta(max_length=limits.MAX_LABEL_CHARS)]
+LabelName = Annotated[str, Meta(min_length=1, max_length=limits.MAX_LABEL_CHARS)]
+Sha256 = Annotated[str, Meta(pattern=HANDOFF_PATTERN)]
+Status = Literal["pending", "running", "orphaned", "suspended", "completed", "cancelled", "dead"]
+
+
+class Request(Struct, tag_field="op", frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What every request may carry: `id` is echoed in the reply; `traceparent` (W3C) is passed on, or ignored."""
+
+    id: RequestId | UnsetType = UNSET
+    traceparent: Raw | UnsetType = UNSET
+
+
+class Hello(Request, tag="hello", frozen=True):
+    """Names the session that this connection belongs to."""
+
+    client: Annotated[str, Meta(max_length=limits.MAX_NAME_CHARS)] | UnsetType = UNSET
+    session: Name | UnsetType = UNSET
+
+
+class Ping(Request, tag="ping", frozen=True):
+    """Asks whether the daemon answers."""
+
+
+class Goodbye(Request, tag="goodbye", frozen=True):
+    """Ends the session and releases its leases."""
+
+
+class Dispatch(Request, tag="dispatch", frozen=True):
+    """Asks for a piece of work; the same intent twice is one handoff."""
+
+    kind: Kind
+    inputs: Raw
+    output_schema: Raw | UnsetType = UNSET
+    budget: Raw | UnsetType = UNSET
+    capabilities: Raw | UnsetType = UNSET
+    key: Annotated[str, Meta(max_length=limits.MAX_KEY_CHARS)] = ""
+    handoff: HandoffId | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=0, le=limits.MAX_PRIORITY)] = limits.DEFAULT_PRIORITY
+    delay_ms: DelayMs = 0
+    parent: HandoffId | UnsetType = UNSET
+    labels: Annotated[dict[LabelName, LabelText], Meta(max_length=limits.MAX_LABELS)] | UnsetType = UNSET
+
+
+class Claim(Request, tag="claim", frozen=True):
+    """Takes a handoff under a lease: the one named, or the first of the given kinds."""
+
+    worker: Name
+    handoff: HandoffId | UnsetType = UNSET
+    kinds: Annotated[list[Kind], Meta(min_length=1, max_length=limits.MAX_KINDS)] | UnsetType = UNSET
+    wait_ms: int = 0
+    ttl_ms: int | UnsetType = UNSET
+    nonce: Name | UnsetType = UNSET
+    detached: bool = False
+
+
+class Recover(Request, tag="recover", frozen=True):
+    """Takes the named handoff, but only if it is orphaned."""
+
+    worker: Name
+    handoff: HandoffId
+    wait_ms: int = 0
+    ttl_ms: int | UnsetType = UNSET
+    nonce: Name | UnsetType = UNSET
+    detached: bool = False
+
+
+class LeaseRef(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """One held lease."""
+
+    handoff: HandoffId
+    fence: Fence
+
+
+class Heartbeat(Request, tag="heartbeat", frozen=True):
+    """Renews leases."""
+
+    leases: Annotated[list[LeaseRef], Meta(max_length=limits.MAX_LEASES)]
+
+
+class Checkpoint(Request, tag="checkpoint", frozen=True):
+    """Stores the state from which a standby would go on."""
+
+    handoff: HandoffId
+    fence: Fence
+    state: Raw
+    seq: Annotated[int, Meta(ge=1, le=limits.MAX_SAFE_INTEGER)] | UnsetType = UNSET
+    sha256: Sha256 | UnsetType = UNSET
+    steps: Annotated[int, Meta(ge=0, le=limits.MAX_STEPS)] = 1
+
+
+class Complete(Request, tag="complete", frozen=True):
+    """Ends the work with its result."""
+
+    handoff: HandoffId
+    fence: Fence
+    result: Raw
+
+
+class WorkError(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Why the work failed."""
+
+    type: Name
+    message: Annotated[str, Meta(max_length=limits.MAX_ERROR_CHARS)] = ""
+
+
+class Fail(Request, tag="fail", frozen=True):
+    """Ends the attempt: retried unless the failures are used up or `retry` is false."""
+
+    handoff: HandoffId
+    fence: Fence
+    error: WorkError
+    retry: bool = True
+    delay_ms: DelayMs = 0
+
+
+class Release(Request, tag="release", frozen=True):
+    """Hands the work back; costs no attempt."""
+
+    handoff: HandoffId
+    fence: Fence
+    reason: Reason | UnsetType = UNSET
+    delay_ms: DelayMs = 0
+
+
+class Cancel(Request, tag="cancel", frozen=True):
+    """Ends the work from outside; a final one stays as it is."""
+
+    handoff: HandoffId
+    reason: Reason | UnsetType = UNSET
+    children: bool = False
+
+
+class GetStatus(Request, tag="status", frozen=True):
+    """Asks how one handoff stands."""
+
+    handoff: HandoffId
+
+
+class LastCheckpoint(Request, tag="last_checkpoint", frozen=True):
+    """Asks for the newest checkpoint."""
+
+    handoff: HandoffId
+
+
+class Checkpoints(Request, tag="checkpoints", frozen=True):
+    """Asks for a page of checkpoints, oldest first; `after` is a seq."""
+
+    handoff: HandoffId
+    after: Count = 0
+    limit: int = 100
+
+
+class History(Request, tag="history", frozen=True):
+    """Asks for a page of records, oldest first; `after` is an `n`."""
+
+    handoff: HandoffId
+    after: Count = 0
+    limit: int = 100
+
+
+class GetResult(Request, tag="result", frozen=True):
+    """Asks for the result, waiting for it up to `wait_ms`."""
+
+    handoff: HandoffId
+    wait_ms: int = 0
+
+
+class Ack(Request, tag="ack", frozen=True):
+    """Says that the handoff's end has been taken note of."""
+
+    handoff: HandoffId
+
+
+class ListHandoffs(Request, tag="list", frozen=True):
+    """Asks for a page of statuses in the order of dispatch; `after` is what `next` gave."""
+
+    status: Status | UnsetType = UNSET
+    kind: Kind | UnsetType = UNSET
+    worker: Name | UnsetType = UNSET
+    label: Annotated[str, Meta(max_length=2 * limits.MAX_LABEL_CHARS + 1, pattern="=")] | UnsetType = UNSET
+    after: Count = 0
+    limit: int = 100
+
+
+class Watch(Request, tag="watch", frozen=True):
+    """Asks for each record as an event from now on; with `after` (a position) replays from there first."""
+
+    handoff: HandoffId | UnsetType = UNSET
+    kinds: Annotated[list[Kind], Meta(min_length=1, max_length=limits.MAX_KINDS)] | UnsetType = UNSET
+    after: Count | UnsetType = UNSET
+
+
+class Unwatch(Request, tag="unwatch", frozen=True):
+    """Ends this connection's watch."""
+
+
+class Stats(Request, tag="stats", frozen=True):
+    """Asks for counts and rates."""
+
+
+class Health(Request, tag="health", frozen=True):
+    """Asks whether the daemon and its store are well."""
+
+
+class Drain(Request, tag="drain", frozen=True):
+    """Stops new claims and dispatches; what is held goes on."""
+
+
+AnyRequest = (
+    Hello
+    | Ping
+    | Goodbye
+    | Dispatch
+    | Claim
+    | Recover
+    | Heartbeat
+    | Checkpoint
+    | Complete
+    | Fail
+    | Release
+    | Cancel
+    | GetStatus
+    | LastCheckpoint
+    | Checkpoints
+    | History
+    | GetResult
+    | Ack
+    | ListHandoffs
+    | Watch
+    | Unwatch
+    | Stats
+    | Health
+    | Drain
+)

@@ -1,0 +1,269 @@
+"""What the daemon says: one struct per reply, and the events.
+
+Owns the members of replies and events. A reply on the wire is one of these with `id` and `ok` before its members
+(`reply_body`), or an error (`error_reply_body`). A client ignores members that it doesn't know.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .errors import DHPError, ErrorBody, error_body
+from .limits import Limits
+from .messages import RequestId
+
+FinalStatus = Literal["completed", "cancelled", "dead"]
+
+
+class Empty(Struct, frozen=True):
+    """A reply without members of its own."""
+
+
+class LeaseTerms(Struct, frozen=True, kw_only=True):
+    """The lease clock's terms, in milliseconds."""
+
+    ttl_ms: int
+    heartbeat_ms: int
+    min_ttl_ms: int
+    max_ttl_ms: int
+    disconnect_grace_ms: int
+
+
+class HelloReply(Struct, frozen=True, kw_only=True):
+    server: str
+    protocol: str
+    session: str
+    roles: list[str]
+    limits: Limits
+    lease: LeaseTerms
+    features: list[str]
+    time: str
+
+
+class DispatchReply(Struct, frozen=True, kw_only=True):
+    handoff: str
+    created: bool
+    status: str
+
+
+class ClaimLease(Struct, frozen=True, kw_only=True):
+    ttl_ms: int
+    heartbeat_ms: int
+
+
+class StoredCheckpoint(Struct, frozen=True, kw_only=True):
+    """A checkpoint with its state, byte for byte as it was sent; `at` is RFC 3339."""
+
+    seq: int
+    state: Raw
+    sha256: str
+    at: str
+
+
+class ClaimReply(Struct, frozen=True, kw_only=True):
+    """A granted claim. `was` is the status before it: `pending` or `orphaned`."""
+
+    handoff: str
+    fence: int
+    attempt: int
+    lease: ClaimLease
+    intent: Raw
+    checkpoint: StoredCheckpoint | None
+    was: str
+
+
+class NothingToClaim(Struct, frozen=True, kw_only=True):
+    """The wait ended without work."""
+
+    handoff: None = None
+
+
+class HeartbeatReply(Struct, frozen=True, kw_only=True):
+    renewed: list[str]
+    lost: list[str]
+
+
+class CheckpointReply(Struct, frozen=True, kw_only=True):
+    seq: int
+    sha256: str
+    duplicate: bool
+
+
+class CompleteReply(Struct, frozen=True, kw_only=True):
+    duplicate: bool
+
+
+class FailReply(Struct, frozen=True, kw_only=True):
+    """`status` after the failure: `pending` (to be tried again) or `dead`."""
+
+    status: str
+    duplicate: bool = False
+
+
+class ReleaseReply(Struct, frozen=True, kw_only=True):
+    duplicate: bool = False
+
+
+class CancelReply(Struct, frozen=True, kw_only=True):
+    status: str
+
+
+class StatusReply(Struct, frozen=True, kw_only=True):
+    """How a handoff stands; `seq` is its last checkpoint's (0: none), times are RFC 3339."""
+
+    handoff: str
+    kind: str
+    status: str
+    holder: str | None
+    fence: int
+    attempt: int
+    seq: int
+    steps: int
+    failures: int
+    budget: dict[str, int]
+    reason: str | None
+    parent: str | None
+    labels: dict[str, str]
+    priority: int
+    created_at: str
+    claimed_at: str | None
+    updated_at: str
+    lease_left_ms: int | None
+    acked: bool
+    position: int
+
+
+class LastCheckpointReply(Struct, frozen=True, kw_only=True):
+    checkpoint: StoredCheckpoint | None
+
+
+class CheckpointsReply(Struct, frozen=True, kw_only=True):
+    checkpoints: list[StoredCheckpoint]
+    next: int | None
+
+
+class HistoryReply(Struct, frozen=True, kw_only=True):
+    """`records` as JSON objects: `n`, `position`, `type`, `at`, `fence`, and what the type adds."""
+
+    records: list[dict[str, Any]]
+    next: int | None
+
+
+class ResultReply(Struct, frozen=True, kw_only=True):
+    """`result` when `status` is `completed`, else absent."""
+
+    status: str
+    result: Raw | UnsetType = UNSET
+
+
+class ListReply(Struct, frozen=True, kw_only=True):
+    handoffs: list[StatusReply]
+    next: int | None
+    position: int
+
+
+class WatchReply(Struct, frozen=True, kw_only=True):
+    """Events follow for records after `position`."""
+
+    position: int
+
+
+class StatsReply(Struct, frozen=True, kw_only=True):
+    handoffs: dict[str, int]
+    leases: int
+    waiting_claims: int
+    sessions: int
+    connections: int
+    position: int
+    durable_position: int
+    commits: int
+    records: int
+    uptime_ms: int
+
+
+class HealthReply(Struct, frozen=True, kw_only=True):
+    """`status` is `ok`, `draining` or `store_unavailable`; `durability` says what an answer survives."""
+
+    status: str
+    store: str
+    durability: str
+    version: str
+    uptime_ms: int
+    clock_offset_ms: int
+
+
+class DrainReply(Struct, frozen=True, kw_only=True):
+    leases: int
+
+
+class Event(Struct, tag_field="event", frozen=True, kw_only=True):
+    """What the daemon says unasked."""
+
+
+class LeaseLostEvent(Event, tag="lease_lost", frozen=True):
+    """A lease of this session has ended; `fence` is the lost one, `status` the present one."""
+
+    handoff: str
+    fence: int
+    why: str
+    status: str
+
+
+class CancelledEvent(Event, tag="cancelled", frozen=True):
+    """Work held by this session was cancelled."""
+
+    handoff: str
+    fence: int
+    reason: str | None
+
+
+class DrainingEvent(Event, tag="draining", frozen=True):
+    """The daemon takes no new claims; finish or hand back what is held."""
+
+    after_ms: int = 0
+
+
+class RecordEvent(Event, tag="record", frozen=True):
+    """A record that the watch asked for."""
+
+    handoff: str
+    record: Raw
+
+
+class LaggedEvent(Event, tag="lagged", frozen=True):
+    """The reader was too slow: the watch has ended; watch again with `after`."""
+
+    after: int
+
+
+AnyEvent = LeaseLostEvent | CancelledEvent | DrainingEvent | RecordEvent | LaggedEvent
+
+_encode = msgspec.json.Encoder().encode
+
+
+def reply_body(request_id: RequestId | UnsetType, members: Struct) -> bytes:
+    """The body of a reply that says yes."""
+    head = b'{"ok":true' if request_id is UNSET else b'{"id":' + _encode(request_id) + b',"ok":true'
+    rest = _encode(members)
+    return head + b"}" if rest == b"{}" else head + b"," + rest[1:]
+
+
+class _ErrorReply(Struct, frozen=True, kw_only=True):
+    id: RequestId | UnsetType = UNSET
+    ok: bool = False
+    error: ErrorBody
+
+
+def error_reply_body(request_id: RequestId | UnsetType, error: DHPError) -> bytes:
+    """The body of a reply that says no."""
+    return _encode(_ErrorReply(id=request_id, error=error_body(error)))
+
+
+class ReplyHead(Struct, frozen=True, kw_only=True):
+    """What tells a client which kind of body it has: an event has `event`, a reply has `ok`."""
+
+    id: RequestId | UnsetType = UNSET
+    ok: bool | UnsetType = UNSET
+    error: ErrorBody | UnsetType = UNSET
+    event: str | UnsetType = UNSET
