@@ -1,0 +1,5 @@
+"""`python -m dhpd`."""
+
+from .cli import main
+
+main(prog_name="dhpd")

@@ -1,0 +1,121 @@
+"""Settings: one frozen struct, built once at start.
+
+Owns names, defaults and bounds, and where a setting comes from: defaults < FILE (TOML) < `DHPD_*` < flags. Does not own
+what a setting does.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from dhp_protocol.limits import Limits
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class ConfigError(Exception):
+    """A setting can't be used; the message names it and says what to do."""
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that can be set. Names in the file are these; in the environment `DHPD_` and the name in capitals."""
+
+    data: str = "./dhpd-data"
+    listen: list[str] | None = None
+    """`HOST:PORT` (port 0 takes a free one) or `unix:PATH`; None: 127.0.0.1:8471 and DATA/dhpd.sock."""
+    insecure: bool = False
+    """Allows addresses that aren't loopback."""
+    power_safe: bool = True
+    """Whether every answer waits for an fsync; without, answers survive a crash but not a power loss."""
+    idle_exit_ms: Positive | None = None
+    """Ends the daemon when nobody was connected and nothing was live for so long."""
+
+    ttl_ms: Positive = 6_000
+    min_ttl_ms: Positive = 500
+    max_ttl_ms: Positive = 3_600_000
+
+    max_connections: Positive = 10_000
+    max_inflight_requests: Positive = 1_024
+    """Per connection: requests taken in and not yet answered, waiting ones apart."""
+    max_waiting_requests: Positive = 1_024
+    """Per connection: claims and results that wait."""
+    max_unsent_bytes: Positive = 1024 * 1024
+    """Per connection: beyond it, nothing more is read from the peer until it reads."""
+    max_queued_bytes: Positive = 64 * 1024 * 1024
+    """In all: what waits for the disk."""
+
+    max_frame_bytes: Annotated[int, Meta(ge=4096, le=1024 * 1024 * 1024)] = Limits().max_frame_bytes
+    max_depth: Annotated[int, Meta(ge=100, le=500)] = Limits().max_depth
+    max_state_bytes: Positive = Limits().max_state_bytes
+    max_result_bytes: Positive = Limits().max_result_bytes
+    max_intent_bytes: Positive = Limits().max_intent_bytes
+    max_wait_ms: Positive = Limits().max_wait_ms
+    max_page: Positive = Limits().max_page
+
+    def limits(self) -> Limits:
+        """What `hello` tells."""
+        return Limits(
+            max_frame_bytes=self.max_frame_bytes,
+            max_depth=self.max_depth,
+            max_state_bytes=self.max_state_bytes,
+            max_result_bytes=self.max_result_bytes,
+            max_intent_bytes=self.max_intent_bytes,
+            max_wait_ms=self.max_wait_ms,
+            max_page=self.max_page,
+        )
+
+
+def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
+    """The settings in force; raises `ConfigError`. A flag that is None wasn't given."""
+    members: dict[str, Any] = {}
+    if file is not None:
+        try:
+            members.update(tomllib.loads(file.read_text()))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"The settings file {file} can't be read: {error}.") from None
+    members.update(_from_environment(environment))
+    members.update({name: value for name, value in flags.items() if value is not None})
+    try:
+        config = msgspec.convert(members, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"A setting can't be used: {error}.") from None
+    if not config.min_ttl_ms <= config.ttl_ms <= config.max_ttl_ms:
+        raise ConfigError("ttl_ms must lie between min_ttl_ms and max_ttl_ms.")
+    if config.max_frame_bytes < max(config.max_state_bytes, config.max_result_bytes) + config.max_intent_bytes + 4096:
+        raise ConfigError("max_frame_bytes must hold a state or result and an intent together, and 4096 bytes more.")
+    return config
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in Config.__struct_fields__:
+        text = environment.get(f"DHPD_{name.upper()}")
+        if text is None:
+            continue
+        if name == "listen":
+            found[name] = text.split()
+        elif name == "data":
+            found[name] = text
+        else:
+            found[name] = _number_or_flag(name, text)
+    return found
+
+
+def _number_or_flag(name: str, text: str) -> int | bool:
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"DHPD_{name.upper()} must be a whole number, true or false, not {text!r}.") from None
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment."""
+    return os.environ

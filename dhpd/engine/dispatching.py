@@ -1,0 +1,153 @@
+"""Rules for whoever asks for work: dispatch, cancel, ack.
+
+Owns what an intent may hold in this version, and when a handoff may begin and be ended from outside. Pure.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from dhp_protocol.errors import IdentityMismatch, InvalidRequest, NotFound, TooLarge, WrongState
+from dhp_protocol.intent import Intent, canonical_intent, handoff_id
+from dhp_protocol.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_PARENT_DEPTH, Limits
+from dhp_protocol.messages import Dispatch
+
+from .facts import Handoff
+from .moments import Now
+from .records import Acked, Cancelled, Change, Dispatched
+
+
+class PreparedDispatch(Struct, frozen=True):
+    """A dispatch whose intent has been checked and named."""
+
+    request: Dispatch
+    handoff: str
+    intent: bytes
+    max_attempts: int
+    has_schema: bool
+    output_schema: bytes
+
+
+def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
+    """Names the intent. Costs about 0.1 ms per KB and looks at no state, so it may run anywhere.
+
+    Raises `InvalidRequest`, `TooLarge`, and `IdentityMismatch` where the id that the client computed is another one.
+    """
+    intent = Intent(
+        kind=request.kind,
+        inputs=request.inputs,
+        output_schema=_or_empty(request.output_schema),
+        budget=_or_empty(request.budget),
+        capabilities=_or_empty(request.capabilities),
+        key=request.key,
+    )
+    size = len(bytes(intent.inputs)) + len(bytes(intent.output_schema))
+    if size > limits.max_intent_bytes:
+        raise _intent_too_large(limits, size)
+    max_attempts = _max_attempts(intent.budget)
+    if bytes(intent.capabilities).translate(None, b" \t") != b"{}":
+        raise InvalidRequest("This version enforces no capabilities: leave them out.", member="capabilities")
+    canonical = canonical_intent(intent)
+    if len(canonical) > limits.max_intent_bytes:
+        raise _intent_too_large(limits, len(canonical))
+    name = handoff_id(canonical)
+    if request.handoff is not UNSET and request.handoff != name:
+        raise IdentityMismatch(
+            "The given handoff id isn't the hash of this intent: compare the canonical forms.",
+            expected=name,
+            got=request.handoff,
+        )
+    schema = bytes(intent.output_schema)
+    return PreparedDispatch(request, name, canonical, max_attempts, schema not in (b"{}", b"true"), schema)
+
+
+class _Budget(Struct, frozen=True, forbid_unknown_fields=True):
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+
+
+_decode_budget = msgspec.json.Decoder(_Budget).decode
+_CAPS_TO_COME = frozenset(
+    ("max_steps", "max_usd", "max_wallclock_ms", "stall_ms", "max_repeats", "max_stalls", "max_invalid_results")
+)
+
+
+def _max_attempts(budget: Raw) -> int:
+    try:
+        attempts = _decode_budget(budget).max_attempts
+    except msgspec.ValidationError:
+        unknown = _first_unknown(budget)
+        if unknown in _CAPS_TO_COME:
+            sentence = f"This version doesn't enforce budget.{unknown}: leave it out."
+        elif unknown is not None:
+            sentence = f"A budget has no cap {unknown[:64]!r}: leave it out."
+        else:
+            sentence = "A budget is an object whose max_attempts is an integer."
+        raise InvalidRequest(sentence, member=f"budget.{unknown[:64]}" if unknown is not None else "budget") from None
+    if not 1 <= attempts <= MAX_ATTEMPTS:
+        raise InvalidRequest(f"budget.max_attempts is 1 to {MAX_ATTEMPTS}.", member="budget.max_attempts")
+    return attempts
+
+
+def _first_unknown(budget: Raw) -> str | None:
+    try:
+        members = msgspec.json.decode(budget, type=dict[str, Raw])
+    except msgspec.ValidationError:
+        return None
+    return next((name for name in members if name not in _Budget.__struct_fields__), None)
+
+
+def _or_empty(raw: Raw | msgspec.UnsetType) -> Raw:
+    return Raw(b"{}") if raw is UNSET else raw
+
+
+def _intent_too_large(limits: Limits, size: int) -> TooLarge:
+    sentence = f"An intent may have {limits.max_intent_bytes} bytes: put large inputs elsewhere and name them."
+    return TooLarge(sentence, member="inputs", limit=limits.max_intent_bytes, size=size)
+
+
+def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: int, now: Now) -> Sequence[Change]:
+    """The beginning of a handoff that isn't there yet; `fence` is the highest ever purged from the store."""
+    request = prepared.request
+    depth = 0
+    if request.parent is not UNSET:
+        if parent is None:
+            raise NotFound("There is no such parent: dispatch it first.", handoff=request.parent)
+        if parent.final:
+            sentence = f"The parent is {parent.status} and takes no more children."
+            raise WrongState(sentence, handoff=parent.id, status=parent.status)
+        depth = parent.depth + 1
+        if depth > MAX_PARENT_DEPTH:
+            raise InvalidRequest(f"Children may be {MAX_PARENT_DEPTH} deep.", member="parent")
+    record = Dispatched(
+        n=1,
+        at_ms=now.wall_ms,
+        fence=fence,
+        kind=request.kind,
+        priority=request.priority,
+        max_attempts=prepared.max_attempts,
+        bytes=len(prepared.intent),
+        has_schema=prepared.has_schema,
+        not_before_ms=now.wall_ms + request.delay_ms if request.delay_ms else 0,
+        parent=None if request.parent is UNSET else request.parent,
+        depth=depth,
+        labels=None if request.labels is UNSET or not request.labels else request.labels,
+    )
+    return (Change(record, prepared.intent),)
+
+
+def decide_cancel(handoff: Handoff, reason: str | None, now: Now) -> Sequence[Change]:
+    """The end from outside; nothing where it has ended already."""
+    if handoff.final:
+        return ()
+    return (Change(Cancelled(n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence + 1, reason=reason)),)
+
+
+def decide_ack(handoff: Handoff, now: Now) -> Sequence[Change]:
+    """Its keeper has taken note of the end; a second time changes nothing."""
+    if not handoff.final:
+        sentence = f"The handoff is {handoff.status}: acknowledge it when it has ended."
+        raise WrongState(sentence, handoff=handoff.id, status=handoff.status)
+    if handoff.acked:
+        return ()
+    return (Change(Acked(n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence)),)

@@ -1,0 +1,99 @@
+"""What is known about one handoff: the sum of its records, without payloads.
+
+Owns the shape of a handoff in memory and in the store's table of facts. Values are frozen: a change is a new object,
+so the object of before is the undo. Does not own how records add up (`apply`) or who may cause them (the rules).
+"""
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+Status = Literal["pending", "running", "orphaned", "suspended", "completed", "cancelled", "dead"]
+
+PENDING: Final = "pending"
+RUNNING: Final = "running"
+ORPHANED: Final = "orphaned"
+SUSPENDED: Final = "suspended"
+COMPLETED: Final = "completed"
+CANCELLED: Final = "cancelled"
+DEAD: Final = "dead"
+
+STATUSES: tuple[Status, ...] = (PENDING, RUNNING, ORPHANED, SUSPENDED, COMPLETED, CANCELLED, DEAD)
+FINAL: frozenset[Status] = frozenset((COMPLETED, CANCELLED, DEAD))
+
+
+class Hold(Struct, frozen=True, gc=False, array_like=True):
+    """The newest claim: whose it is or was, and why it ended (None: it hasn't).
+
+    `ended` is one of the `why` values of `lease_lost`. A repeated claim with the same nonce is answered from here.
+    """
+
+    worker: str
+    session: str
+    fence: int
+    ttl_ms: int
+    claimed_at_ms: int
+    was: Status
+    nonce: str | None
+    detached: bool
+    ended: str | None = None
+
+
+class CheckpointFacts(Struct, frozen=True, gc=False, array_like=True):
+    """The newest checkpoint, and where in the journal its state lies."""
+
+    seq: int
+    sha256: str
+    position: int
+    at_ms: int
+
+
+class Handoff(Struct, frozen=True, gc=False, array_like=True):
+    """The facts of one handoff.
+
+    `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
+    `position` that of its newest; `anchor` that of its newest record that isn't a checkpoint, so that history can be
+    walked even where checkpoints were pruned; `n` counts its records. Times are wall-clock milliseconds.
+    """
+
+    id: str
+    kind: str
+    status: Status
+    priority: int
+    number: int
+    position: int
+    anchor: int
+    n: int
+    fence: int
+    max_attempts: int
+    has_schema: bool
+    created_at_ms: int
+    updated_at_ms: int
+    attempt: int = 0
+    failures: int = 0
+    steps: int = 0
+    depth: int = 0
+    not_before_ms: int = 0
+    hold: Hold | None = None
+    checkpoint: CheckpointFacts | None = None
+    result_position: int = 0
+    result_sha256: str | None = None
+    reason: str | None = None
+    parent: str | None = None
+    labels: dict[str, str] | None = None
+    acked: bool = False
+
+    @property
+    def seq(self) -> int:
+        """The newest checkpoint's seq; 0 when there is none."""
+        return self.checkpoint.seq if self.checkpoint is not None else 0
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more happens to it by itself."""
+        return self.status in FINAL
+
+    @property
+    def holder(self) -> str | None:
+        """The worker that runs it now."""
+        return self.hold.worker if self.hold is not None and self.status == RUNNING else None

@@ -1,0 +1,135 @@
+"""Rules for taking and giving back a handoff: claim, recover, release, fail, and the end of a lease.
+
+Owns who may take what, and what the end of a hold costs. Pure. Does not own the choice among several handoffs
+(`claim_queue`) or deadlines (`leases`).
+"""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+
+from dhp_protocol.errors import AlreadyClaimed, DHPError, NotClaimable, WrongState
+from dhp_protocol.messages import Fail, Release
+
+from .facts import ORPHANED, PENDING, RUNNING, Handoff
+from .fencing import check_fence
+from .moments import Now
+from .records import Change, Claimed, Dead, Failed, Orphaned, Released
+
+
+def claimable(handoff: Handoff, wall_ms: int) -> bool:
+    """Whether a claim would be granted now."""
+    return handoff.status == ORPHANED or (handoff.status == PENDING and handoff.not_before_ms <= wall_ms)
+
+
+def not_claimable(handoff: Handoff, now: Now) -> DHPError:
+    """Why a claim of a handoff that isn't `claimable` is refused."""
+    if handoff.status == RUNNING:
+        sentence = "Somebody holds this handoff: wait with wait_ms, or take other work."
+        return AlreadyClaimed(sentence, handoff=handoff.id, holder=handoff.holder)
+    if handoff.status == PENDING:
+        left_ms = max(1, handoff.not_before_ms - now.wall_ms)
+        sentence = f"The handoff is delayed for {left_ms} ms more: claim it then, or wait with wait_ms."
+        return NotClaimable(sentence, after_ms=left_ms, handoff=handoff.id, status=handoff.status)
+    refusal = NotClaimable(
+        f"The handoff is {handoff.status}: nobody can claim it.", handoff=handoff.id, status=handoff.status
+    )
+    refusal.retry = "no" if handoff.final else "later"
+    return refusal
+
+
+def not_recoverable(handoff: Handoff, now: Now) -> DHPError:
+    """Why `recover` of a handoff that isn't orphaned is refused."""
+    if handoff.status == PENDING:
+        sentence = "The handoff is pending, not orphaned: claim it."
+        return WrongState(sentence, handoff=handoff.id, status=handoff.status)
+    return not_claimable(handoff, now)
+
+
+def decide_claim(
+    handoff: Handoff, *, worker: str, session: str, ttl_ms: int, nonce: str | None, detached: bool, now: Now
+) -> Sequence[Change]:
+    """The grant of a claimable handoff."""
+    record = Claimed(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence + 1,
+        worker=worker,
+        session=session,
+        ttl_ms=ttl_ms,
+        attempt=handoff.attempt + 1,
+        was=handoff.status,
+        nonce=nonce,
+        detached=detached,
+    )
+    return (Change(record),)
+
+
+def decide_expiry(handoff: Handoff, now: Now) -> Sequence[Change]:
+    """The end of a lease at its deadline: a failure, and the last one allowed makes the handoff dead."""
+    hold = handoff.hold
+    assert hold is not None, "what runs is held"
+    orphaned = Orphaned(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence + 1,
+        worker=hold.worker,
+        why="expired",
+        failures=handoff.failures + 1,
+    )
+    return _dead_when_used_up(handoff, orphaned, orphaned.failures, now)
+
+
+def decide_release(handoff: Handoff, request: Release, now: Now) -> Sequence[Change]:
+    """Work handed back: costs no attempt."""
+    hold = check_fence(handoff, request.fence)
+    return (_release(handoff, hold.worker, None if request.reason is UNSET else request.reason, request.delay_ms, now),)
+
+
+def decide_goodbye(handoff: Handoff, now: Now) -> Sequence[Change]:
+    """What the end of a session does to work that it holds."""
+    hold = handoff.hold
+    assert hold is not None, "what runs is held"
+    return (_release(handoff, hold.worker, "goodbye", 0, now),)
+
+
+def _release(handoff: Handoff, worker: str, reason: str | None, delay_ms: int, now: Now) -> Change:
+    return Change(
+        Released(
+            n=handoff.n + 1,
+            at_ms=now.wall_ms,
+            fence=handoff.fence + 1,
+            worker=worker,
+            reason=reason,
+            not_before_ms=now.wall_ms + delay_ms if delay_ms else 0,
+        )
+    )
+
+
+def decide_fail(handoff: Handoff, request: Fail, now: Now) -> Sequence[Change]:
+    """The end of an attempt: pending again, or dead when told so or when the failures are used up."""
+    hold = check_fence(handoff, request.fence)
+    failed = Failed(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence + 1,
+        worker=hold.worker,
+        error=request.error,
+        retry=request.retry,
+        failures=handoff.failures + 1,
+        not_before_ms=now.wall_ms + request.delay_ms if request.delay_ms else 0,
+    )
+    if not request.retry:
+        return Change(failed), _die(handoff, failed.fence, f"failed for good: {request.error.type}", now)
+    return _dead_when_used_up(handoff, failed, failed.failures, now)
+
+
+def _dead_when_used_up(handoff: Handoff, ended: Orphaned | Failed, failures: int, now: Now) -> Sequence[Change]:
+    # Invariant 6, for attempts: the failure that reaches the cap ends the handoff in the same change.
+    if failures < handoff.max_attempts:
+        return (Change(ended),)
+    return Change(ended), _die(handoff, ended.fence, f"max_attempts: {failures} of {handoff.max_attempts} failed", now)
+
+
+def _die(handoff: Handoff, fence: int, reason: str, now: Now) -> Change:
+    return Change(Dead(n=handoff.n + 2, at_ms=now.wall_ms, fence=fence + 1, reason=reason))

@@ -1,0 +1,244 @@
+"""Memory runs ahead of the disk, and nothing else does: the journal's batches, and what waits for them.
+
+Owns positions, the batches on their way to the disk with the facts of before, and the outputs that may leave only when
+what they looked at is there. Invariant 7 is enforced here: nothing leaves before its position is durable. Pure: the
+server (`dhpd.store.group_commit`) carries batches to the store and says how it went.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dhp_protocol.errors import StoreUnavailable
+
+from .facts import Handoff
+from .outputs import Output, Reply
+from .records import Entry
+from .waiting import Waiter
+
+MAX_BATCH_ENTRIES = 512
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+ENTRY_OVERHEAD_BYTES = 512
+
+
+class Extension(Struct, frozen=True, gc=False):
+    """A lease that a restart prolonged: it ends at `until_ms` by the wall clock, whatever else restarts."""
+
+    handoff: str
+    fence: int
+    until_ms: int
+
+
+class Batch:
+    """What goes to the disk in one commit."""
+
+    __slots__ = (
+        "before",
+        "covers",
+        "entries",
+        "extended",
+        "facts",
+        "flushed",
+        "freed",
+        "last_position",
+        "outputs",
+        "size_bytes",
+    )
+
+    def __init__(self, position: int) -> None:
+        self.entries: list[Entry] = []
+        self.before: dict[str, Handoff | None] = {}
+        self.outputs: list[Output] = []
+        self.facts: list[Handoff] = []
+        self.flushed: dict[str, tuple[int, int]] = {}
+        self.extended: list[Extension] = []
+        self.freed: list[str] = []
+        self.covers: int | None = None
+        self.last_position = position
+        self.size_bytes = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.entries or self.facts or self.extended or self.freed or self.covers is not None)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next command begins a new batch."""
+        return len(self.entries) >= MAX_BATCH_ENTRIES or self.size_bytes >= MAX_BATCH_BYTES
+
+
+class Journal:
+    """`position` is the newest record's, `durable` the newest on disk, `covered` how far the table of facts is."""
+
+    def __init__(self, position: int = 0, covered: int = 0) -> None:
+        self.position = position
+        self.durable = position
+        self.covered = covered
+        self.ready: deque[Output] = deque()
+        self.queued_bytes = 0
+        self._in_flight: Batch | None = None
+        self._sealed: deque[Batch] = deque()
+        self._gathering = Batch(position)
+        self._for_coverage: list[Reply] = []
+
+    @property
+    def gathering(self) -> Batch:
+        """The batch that the next record goes into."""
+        return self._gathering
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a batch is on its way to the disk."""
+        return self._in_flight is not None
+
+    @property
+    def coverage_wanted(self) -> bool:
+        """Whether an answer waits for the table of facts."""
+        return bool(self._for_coverage)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a full batch waits."""
+        return bool(self._sealed)
+
+    def next_position(self) -> int:
+        """Takes the next position."""
+        self.position += 1
+        return self.position
+
+    def add(self, entry: Entry, before: Handoff | None) -> None:
+        """The record has been applied; `before` are its handoff's facts before it."""
+        batch = self._gathering
+        if entry.handoff not in batch.before:
+            batch.before[entry.handoff] = before
+        batch.entries.append(entry)
+        batch.last_position = entry.position
+        size_bytes = ENTRY_OVERHEAD_BYTES + (len(entry.payload) if entry.payload is not None else 0)
+        batch.size_bytes += size_bytes
+        self.queued_bytes += size_bytes
+
+    def emit(self, output: Output) -> None:
+        """Sends `output` off as soon as what it looked at is on disk."""
+        if isinstance(output, Reply) and output.covered and output.position > self.covered:
+            self._for_coverage.append(output)
+        elif output.position <= self.durable:
+            self.ready.append(output)
+        else:
+            self._batch_with(output.position).outputs.append(output)
+
+    def seal(self) -> None:
+        """Ends the gathering batch: what comes next is committed after it."""
+        self._sealed.append(self._gathering)
+        self._gathering = Batch(self.position)
+
+    def take(self) -> Batch:
+        """The next batch to commit; it has been sealed."""
+        assert self._in_flight is None, "one commit at a time"
+        self._in_flight = self._sealed.popleft()
+        return self._in_flight
+
+    def committed(self, failed: frozenset[str] = frozenset()) -> tuple[Batch, list[Entry]]:
+        """The batch in flight is on disk, but for the handoffs in `failed`; gives the batch, and the records undone.
+
+        Replies about those, and what looked at several handoffs since, become `store_unavailable`; their facts of
+        before are the caller's to restore (`undo_of`).
+        """
+        batch = self._in_flight
+        assert batch is not None
+        self._in_flight = None
+        self.durable = max(self.durable, batch.last_position)
+        self.queued_bytes -= batch.size_bytes
+        if batch.covers is not None and not failed:
+            self.covered = batch.covers
+        undone: list[Entry] = []
+        if failed:
+            for later in (batch, *self._sealed, self._gathering):
+                undone.extend(self._fail(later, failed))
+        self.ready.extend(batch.outputs)
+        if self._for_coverage:
+            waiting = self._for_coverage
+            self._for_coverage = []
+            for reply in waiting:
+                self.emit(reply)
+        return batch, undone
+
+    def undo_of(self, batch: Batch, failed: frozenset[str]) -> Iterator[tuple[str, Handoff | None]]:
+        """The facts of before of the `failed` handoffs of a batch that was committed without them."""
+        for later in (batch, *self._sealed, self._gathering):
+            for handoff in failed & later.before.keys():
+                before = later.before.pop(handoff)
+                if later is batch:
+                    yield handoff, before
+
+    def rolled_back(self) -> tuple[list[tuple[str, Handoff | None]], list[Waiter], list[Batch]]:
+        """Nothing since the last commit is on disk: gives what to undo, newest first, and who goes back to their place.
+
+        Every other reply that waited becomes `store_unavailable`; events are dropped, for what they told isn't so.
+        """
+        batches = [batch for batch in (self._in_flight, *self._sealed, self._gathering) if batch is not None]
+        self._in_flight = None
+        self._sealed.clear()
+        undo: list[tuple[str, Handoff | None]] = []
+        back: list[Waiter] = []
+        for batch in reversed(batches):
+            undo.extend(batch.before.items())
+        for batch in batches:
+            self._refuse(batch.outputs, back)
+        self._refuse(self._for_coverage, back)
+        self._for_coverage = []
+        self.position = self.durable
+        self.queued_bytes = 0
+        self._gathering = Batch(self.position)
+        return undo, back, batches
+
+    def refuse_waiting(self) -> list[Waiter]:
+        """Nobody knows whether the batch in flight is on disk: all that waits for it, or for later ones, hears so now.
+
+        Gives the waiters that go back to their places if it turns out that nothing was kept.
+        """
+        back: list[Waiter] = []
+        for batch in (self._in_flight, *self._sealed, self._gathering):
+            if batch is not None:
+                self._refuse(batch.outputs, back)
+                batch.outputs = []
+        self._refuse(self._for_coverage, back)
+        self._for_coverage = []
+        return back
+
+    def _refuse(self, outputs: "list[Output] | list[Reply]", back: list[Waiter]) -> None:
+        for output in outputs:
+            if isinstance(output, Reply):
+                if output.waiter is not None:
+                    back.append(output.waiter)
+                else:
+                    self.ready.append(unavailable(output))
+
+    def _fail(self, batch: Batch, failed: frozenset[str]) -> list[Entry]:
+        kept: list[Output] = []
+        for output in batch.outputs:
+            if output.handoff is not None and output.handoff not in failed:
+                kept.append(output)
+            elif isinstance(output, Reply):
+                self.ready.append(unavailable(output))
+        batch.outputs = kept
+        undone = [entry for entry in batch.entries if entry.handoff in failed]
+        batch.entries = [entry for entry in batch.entries if entry.handoff not in failed]
+        batch.facts = [facts for facts in batch.facts if facts.id not in failed]
+        return undone
+
+    def _batch_with(self, position: int) -> Batch:
+        if self._in_flight is not None and position <= self._in_flight.last_position:
+            return self._in_flight
+        for batch in self._sealed:
+            if position <= batch.last_position:
+                return batch
+        return self._gathering
+
+
+def unavailable(reply: Reply) -> Reply:
+    """What `reply` becomes when its commit failed."""
+    sentence = "The store could not keep this: whether it took effect isn't known yet. Send the same request again."
+    return replace(reply, answer=StoreUnavailable(sentence), position=0, covered=False, waiter=None)

@@ -1,0 +1,113 @@
+"""Leases: until when each holder may write.
+
+Owns deadlines on the lease clock, their shortening while a session is gone, and the extensions that a restart gives.
+Lives outside of what a failed commit undoes: a hold that comes back by an undo finds its lease, with its deadline, as it
+was. Does not decide what the end of a lease means (`holding`). Pure: lease time is an argument.
+"""
+
+from collections.abc import Iterator
+
+from .deadlines import Deadlines
+from .facts import Handoff
+
+
+class Lease:
+    """One hold's lease. `deadline_ms` is the earlier of its own end and the end of its session's grace."""
+
+    __slots__ = (
+        "deadline_entry",
+        "deadline_ms",
+        "detached",
+        "end_ms",
+        "extension_open",
+        "fence",
+        "handoff",
+        "session",
+        "ttl_ms",
+    )
+
+    def __init__(self, handoff: str, fence: int, ttl_ms: int, session: str, detached: bool, end_ms: int) -> None:
+        self.handoff = handoff
+        self.fence = fence
+        self.ttl_ms = ttl_ms
+        self.session = session
+        self.detached = detached
+        self.end_ms = end_ms
+        self.deadline_ms: int | None = end_ms
+        self.deadline_entry = 0
+        self.extension_open = False
+
+    def live(self, now_ms: int) -> bool:
+        """Whether its holder may still write: at the deadline it may not."""
+        return self.deadline_ms is not None and now_ms < self.deadline_ms
+
+
+class Leases:
+    def __init__(self) -> None:
+        self._leases: dict[tuple[str, int], Lease] = {}
+        self._deadlines: Deadlines[Lease] = Deadlines()
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def grant(self, handoff: Handoff, now_ms: int, *, end_ms: int | None = None) -> Lease:
+        """The lease of the hold that `handoff` is in now; it ends a ttl from now unless `end_ms` says otherwise."""
+        hold = handoff.hold
+        assert hold is not None
+        lease = Lease(
+            handoff.id,
+            hold.fence,
+            hold.ttl_ms,
+            hold.session,
+            hold.detached,
+            now_ms + hold.ttl_ms if end_ms is None else end_ms,
+        )
+        self._leases[handoff.id, hold.fence] = lease
+        self._deadlines.add(lease)
+        return lease
+
+    def get(self, handoff: str, fence: int) -> Lease | None:
+        """The lease of that hold, ended or not; None once its end is on disk."""
+        return self._leases.get((handoff, fence))
+
+    def renew(self, lease: Lease, now_ms: int) -> None:
+        """A full ttl from now. A session's grace goes on: it ends by a `hello`, not by a renewal."""
+        in_grace = lease.deadline_ms != lease.end_ms
+        lease.end_ms = now_ms + lease.ttl_ms
+        if not in_grace:
+            lease.deadline_ms = lease.end_ms
+
+    def shorten(self, lease: Lease, now_ms: int, grace_ms: int) -> None:
+        """Its session is gone: it ends when the grace does."""
+        if lease.deadline_ms is not None and now_ms + grace_ms < lease.end_ms:
+            lease.deadline_ms = now_ms + grace_ms
+            self._deadlines.add(lease)
+
+    def restore(self, lease: Lease) -> None:
+        """Its session is back: it ends where it would have."""
+        if lease.deadline_ms is not None:
+            lease.deadline_ms = lease.end_ms
+
+    def drop(self, handoff: str, fence: int) -> Lease | None:
+        """The hold's end is on disk, or the hold was undone."""
+        lease = self._leases.pop((handoff, fence), None)
+        if lease is not None:
+            lease.deadline_ms = None
+        return lease
+
+    def due(self, now_ms: int) -> Iterator[Lease]:
+        """Each lease that has reached its deadline, once."""
+        return self._deadlines.due(now_ms)
+
+    def mind_again(self, lease: Lease) -> None:
+        """Its expiry could not be committed: it is due again at once."""
+        self._deadlines.add(lease)
+
+    def next_ms(self) -> int | None:
+        """When to look again."""
+        return self._deadlines.next_ms()
+
+
+def heartbeat_ms(ttl_ms: int) -> int:
+    """How often a holder should renew: so that two may get lost."""
+    return max(1, ttl_ms // 3)

@@ -1,0 +1,161 @@
+"""The handoffs in memory, and the indexes over them.
+
+Owns which handoffs are in memory (the live ones, and a few that have ended), how many there are of each status, what is
+claimable, what is delayed, whose child is whose, and which facts the store doesn't have yet. `put` keeps all of it in
+step, for a change and for its undo alike. Pure.
+"""
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+
+from .claim_queue import ClaimQueue, order
+from .facts import PENDING, RUNNING, STATUSES, Handoff, Status
+from .holding import claimable
+
+MAX_COLD_HANDOFFS = 1024
+MAX_ENDED_NONCES = 100_000
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self._handoffs: dict[str, Handoff] = {}
+        self._cold: OrderedDict[str, None] = OrderedDict()  # Ended and on disk: may leave memory at any time.
+        self._dirty: dict[str, tuple[int, int]] = {}  # First position, and lease time, that the table of facts lacks.
+        self._delayed: list[tuple[int, str]] = []
+        self._children: dict[str, set[str]] = {}
+        self._nonces: dict[tuple[str, str], tuple[str, int]] = {}
+        self._ended_nonces: deque[tuple[int, tuple[str, str], tuple[str, int]]] = deque()
+        self.queue = ClaimQueue(self._handoffs.get)
+        self.counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
+        self.freed: list[str] = []  # Became claimable since the waiters were last served.
+
+    def __iter__(self) -> Iterator[Handoff]:
+        return iter(self._handoffs.values())
+
+    def __len__(self) -> int:
+        return len(self._handoffs)
+
+    def get(self, handoff: str) -> Handoff | None:
+        """The handoff's facts, if it is in memory."""
+        return self._handoffs.get(handoff)
+
+    def put(self, handoff: str, facts: Handoff | None, wall_ms: int) -> None:
+        """These are its facts from now on; None: there is no such handoff (a dispatch was undone)."""
+        before = self._handoffs.get(handoff)
+        if facts is None:
+            self._handoffs.pop(handoff, None)
+        else:
+            self._handoffs[handoff] = facts
+        if before is not None:
+            self.counts[before.status] -= 1
+        if facts is not None:
+            self.counts[facts.status] += 1
+        self._index(handoff, before, facts, wall_ms)
+
+    def admit(self, facts: Handoff, wall_ms: int) -> None:
+        """Its facts were read from the store; it was counted already."""
+        assert facts.id not in self._handoffs
+        self._handoffs[facts.id] = facts
+        self._index(facts.id, None, facts, wall_ms)
+        if facts.final:
+            self._cool(facts.id)
+
+    def stored(self, facts: Handoff, *, awaited: bool) -> None:
+        """The store's table has these facts; what has ended, isn't `awaited` and hasn't changed since may leave memory."""
+        if facts.final and self._handoffs.get(facts.id) is facts and not awaited:
+            self._cool(facts.id)
+
+    def _cool(self, handoff: str) -> None:
+        self._cold[handoff] = None
+        while len(self._cold) > MAX_COLD_HANDOFFS:
+            oldest, _ = self._cold.popitem(last=False)
+            facts = self._handoffs.get(oldest)
+            if facts is not None and facts.final and oldest not in self._dirty:
+                del self._handoffs[oldest]
+
+    def children(self, parent: str) -> list[Handoff]:
+        """Its children that haven't ended."""
+        return [self._handoffs[child] for child in sorted(self._children.get(parent, ()))]
+
+    def nonce(self, worker: str, nonce: str) -> tuple[str, int] | None:
+        """The handoff that this worker's claim with this nonce was granted, and the fence it got."""
+        return self._nonces.get((worker, nonce))
+
+    def forget_nonces(self, before_ms: int) -> None:
+        """Forgets the nonces of holds that ended before `before_ms` (lease time), and the oldest of too many."""
+        ended = self._ended_nonces
+        while ended and (ended[0][0] < before_ms or len(ended) > MAX_ENDED_NONCES):
+            _, key, grant = ended.popleft()
+            if self._nonces.get(key) == grant:
+                del self._nonces[key]
+
+    def hold_ended(self, facts: Handoff, lease_ms: int) -> None:
+        """Its newest hold has ended: the nonce is kept for a while, so that a claim sent again isn't a new one."""
+        hold = facts.hold
+        if hold is not None and hold.nonce is not None:
+            self._ended_nonces.append((lease_ms, (hold.worker, hold.nonce), (facts.id, hold.fence)))
+
+    def mature(self, wall_ms: int) -> None:
+        """Delays that are over make their handoffs claimable."""
+        while self._delayed and self._delayed[0][0] <= wall_ms:
+            _, handoff = heapq.heappop(self._delayed)
+            facts = self._handoffs.get(handoff)
+            if facts is not None and not self.queue.holds(facts) and claimable(facts, wall_ms):
+                self._enqueue(facts)
+
+    def next_maturity_ms(self) -> int | None:
+        """When the next delay is over, by the wall clock."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def mark_dirty(self, handoff: str, position: int, lease_ms: int) -> None:
+        """The table of facts lacks this handoff's records from `position` on."""
+        self._dirty.setdefault(handoff, (position, lease_ms))
+
+    def mark_dirty_again(self, handoffs: dict[str, tuple[int, int]], durable: int) -> None:
+        """A batch that carried these facts failed, and positions after `durable` will be given out again."""
+        merged = {**self._dirty, **handoffs}
+        clamped = {handoff: (min(first, durable + 1), since) for handoff, (first, since) in merged.items()}
+        self._dirty = dict(sorted(clamped.items(), key=lambda item: item[1]))
+
+    def dirty_since_ms(self) -> int | None:
+        """The lease time of the oldest record that the table of facts lacks."""
+        return next(iter(self._dirty.values()))[1] if self._dirty else None
+
+    def take_dirty(self, limit: int, position: int) -> tuple[list[Handoff], dict[str, tuple[int, int]], int]:
+        """Up to `limit` handoffs for the table of facts, longest waiting first, and how far the table then is."""
+        taken = dict(list(self._dirty.items())[:limit]) if limit < len(self._dirty) else dict(self._dirty)
+        for handoff in taken:
+            del self._dirty[handoff]
+        facts = [found for handoff in taken if (found := self._handoffs.get(handoff)) is not None]
+        oldest = next(iter(self._dirty.values()), None)
+        return facts, taken, position if oldest is None else oldest[0] - 1
+
+    def _index(self, handoff: str, before: Handoff | None, facts: Handoff | None, wall_ms: int) -> None:
+        if before is not None and self.queue.holds(before):
+            if facts is not None and order(facts) == order(before) and claimable(facts, wall_ms):
+                return
+            self.queue.remove(before)
+        if facts is not None:
+            if claimable(facts, wall_ms):
+                self._enqueue(facts)
+            elif facts.status == PENDING:
+                heapq.heappush(self._delayed, (facts.not_before_ms, handoff))
+        if facts is not None and facts.status == RUNNING and facts.hold is not None and facts.hold.nonce is not None:
+            self._nonces[facts.hold.worker, facts.hold.nonce] = (handoff, facts.hold.fence)
+        self._index_child(handoff, before, facts)
+
+    def _enqueue(self, facts: Handoff) -> None:
+        self.queue.add(facts)
+        self.freed.append(facts.id)
+
+    def _index_child(self, handoff: str, before: Handoff | None, facts: Handoff | None) -> None:
+        parent = facts.parent if facts is not None else before.parent if before is not None else None
+        if parent is None:
+            return
+        if facts is not None and not facts.final:
+            self._children.setdefault(parent, set()).add(handoff)
+        elif (siblings := self._children.get(parent)) is not None:
+            siblings.discard(handoff)
+            if not siblings:
+                del self._children[parent]

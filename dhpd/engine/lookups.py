@@ -1,0 +1,65 @@
+"""Answers that need the journal: what to read, and what to make of it.
+
+Owns the shapes. The engine decides what an answer shows and up to which position; the store reads it once that
+position is on disk (`dhpd.store.reading`).
+"""
+
+from msgspec import Struct, UnsetType
+
+from .facts import CheckpointFacts, Status
+from .writing import OlderCheckpoint
+
+
+class ClaimLookup(Struct, frozen=True):
+    """A grant: its intent and its newest checkpoint's state are to be read."""
+
+    handoff: str
+    fence: int
+    attempt: int
+    ttl_ms: int
+    was: Status
+    intent_position: int
+    checkpoint: CheckpointFacts | None
+
+
+class LastCheckpointLookup(Struct, frozen=True):
+    checkpoint: CheckpointFacts
+
+
+class ResultLookup(Struct, frozen=True):
+    result_position: int
+
+
+class CheckpointsLookup(Struct, frozen=True):
+    """A page of checkpoints after the seq `after`; `head` is the handoff's newest record."""
+
+    head: int
+    newest: CheckpointFacts | None
+    after: int
+    limit: int
+
+
+class HistoryLookup(Struct, frozen=True):
+    """A page of records after the `n` `after`."""
+
+    head: int
+    newest_n: int
+    after: int
+    limit: int
+
+
+class ListLookup(Struct, frozen=True):
+    """A page of handoffs after the number `after`."""
+
+    position: int
+    after: int
+    limit: int
+    status: Status | UnsetType
+    kind: str | UnsetType
+    worker: str | UnsetType
+    label: str | UnsetType
+
+
+Lookup = (
+    ClaimLookup | LastCheckpointLookup | ResultLookup | CheckpointsLookup | HistoryLookup | ListLookup | OlderCheckpoint
+)

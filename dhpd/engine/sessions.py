@@ -1,0 +1,111 @@
+"""Sessions: which connections belong together, and which leases hang on them.
+
+Owns the names and who is connected. Does not own deadlines (`leases`), nor survives anything: after a restart a session
+is unknown until one of its connections says `hello`. Pure: fresh names are an argument.
+"""
+
+from collections.abc import Callable
+
+from .leases import Lease
+
+GRACE_LOCAL_MS = 250
+"""Over loopback and unix sockets a closed connection means that the process is gone."""
+
+
+def disconnect_grace_ms(ttl_ms: int, *, local: bool) -> int:
+    """How long a lease outlives its session's last connection."""
+    return GRACE_LOCAL_MS if local else ttl_ms // 3 + 500
+
+
+class Session:
+    """One client process, as the daemon sees it. `leases` holds those that hang on it, by (handoff, fence)."""
+
+    __slots__ = ("anonymous", "connections", "leases", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.anonymous = True  # Until a `hello`: it hears no events.
+        self.connections: set[int] = set()
+        self.leases: dict[tuple[str, int], Lease] = {}
+
+
+class Sessions:
+    def __init__(self, fresh_name: Callable[[], str]) -> None:
+        self._fresh_name = fresh_name
+        self._by_name: dict[str, Session] = {}
+        self._by_connection: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._by_connection)
+
+    def every_connection(self) -> list[int]:
+        """The open connections."""
+        return list(self._by_connection)
+
+    def open(self, connection: int) -> None:
+        """A new connection is a session of its own until it says `hello`."""
+        self._join(connection, self._named(self._fresh_name()))
+
+    def of(self, connection: int) -> Session | None:
+        """The connection's session; None once its end has been seen."""
+        return self._by_connection.get(connection)
+
+    def named(self, name: str) -> Session | None:
+        """The session of that name, if any connection or lease of it is known."""
+        return self._by_name.get(name)
+
+    def hello(self, connection: int, name: str | None) -> tuple[Session, list[Lease]]:
+        """The connection joins the session `name` (None: a fresh one) and takes the leases of its own session along.
+
+        Gives the session, and the leases that hang on it and may have to be restored from a grace.
+        """
+        old = self._by_connection[connection]
+        session = self._named(self._fresh_name() if name is None else name)
+        if session is not old:
+            old.connections.discard(connection)
+            if not old.connections:
+                for key, lease in old.leases.items():
+                    lease.session = session.name
+                    session.leases[key] = lease
+                del self._by_name[old.name]
+            self._join(connection, session)
+        session.anonymous = False
+        return session, list(session.leases.values())
+
+    def close(self, connection: int) -> tuple[Session, bool] | None:
+        """The connection's end; gives its session, and whether that was its last connection. None if seen before."""
+        session = self._by_connection.pop(connection, None)
+        if session is None:
+            return None
+        session.connections.discard(connection)
+        last = not session.connections
+        if last and not session.leases:
+            del self._by_name[session.name]
+        return session, last
+
+    def attach(self, lease: Lease) -> None:
+        """The lease hangs on its session from now on."""
+        if not lease.detached:
+            self._named(lease.session).leases[lease.handoff, lease.fence] = lease
+
+    def detach(self, lease: Lease) -> None:
+        """The lease is gone."""
+        session = self._by_name.get(lease.session)
+        if session is not None:
+            session.leases.pop((lease.handoff, lease.fence), None)
+            if not session.connections and not session.leases:
+                del self._by_name[session.name]
+
+    def _named(self, name: str) -> Session:
+        session = self._by_name.get(name)
+        if session is None:
+            session = self._by_name[name] = Session(name)
+        return session
+
+    def _join(self, connection: int, session: Session) -> None:
+        session.connections.add(connection)
+        self._by_connection[connection] = session

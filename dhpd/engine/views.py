@@ -1,0 +1,68 @@
+"""How facts and records look on the wire.
+
+Owns the wire forms of a handoff's status, of a record, and of a time. Pure.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dhp_protocol.replies import StatusReply
+
+from .facts import Handoff
+from .records import AnyRecord
+
+_HIDDEN = frozenset(("session", "nonce", "depth", "has_schema", "max_attempts"))
+"""Members of a record that only the daemon needs; a session's name and a nonce are as good as a key."""
+_TIMES = {"not_before_ms": "not_before"}
+
+
+def rfc3339(wall_ms: int) -> str:
+    """A wall-clock time in UTC, to the millisecond."""
+    whole, ms = divmod(wall_ms, 1000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+
+
+def status_reply(facts: Handoff, lease_left_ms: int | None) -> StatusReply:
+    """How a handoff stands."""
+    return StatusReply(
+        handoff=facts.id,
+        kind=facts.kind,
+        status=facts.status,
+        holder=facts.holder,
+        fence=facts.fence,
+        attempt=facts.attempt,
+        seq=facts.seq,
+        steps=facts.steps,
+        failures=facts.failures,
+        budget={"max_attempts": facts.max_attempts},
+        reason=facts.reason,
+        parent=facts.parent,
+        labels=facts.labels or {},
+        priority=facts.priority,
+        created_at=rfc3339(facts.created_at_ms),
+        claimed_at=rfc3339(facts.hold.claimed_at_ms) if facts.hold is not None else None,
+        updated_at=rfc3339(facts.updated_at_ms),
+        lease_left_ms=lease_left_ms,
+        acked=facts.acked,
+        position=facts.position,
+    )
+
+
+def record_view(position: int, record: AnyRecord) -> dict[str, Any]:
+    """A record as `history` and `watch` show it: what is absent isn't so."""
+    members = msgspec.to_builtins(record)
+    view: dict[str, Any] = {
+        "n": record.n,
+        "position": position,
+        "type": members["type"],
+        "at": rfc3339(record.at_ms),
+        "fence": record.fence,
+    }
+    for name, value in members.items():
+        if name in _TIMES:
+            view[_TIMES[name]] = rfc3339(value)
+        elif name not in view and name not in _HIDDEN and name != "at_ms":
+            view[name] = value
+    return view

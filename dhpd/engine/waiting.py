@@ -1,0 +1,186 @@
+"""Who waits: for work to claim, or for a handoff to end.
+
+Owns the order of arrival, and who comes next when something is freed. Lives outside of what a failed commit undoes: a
+waiter whose grant was undone goes back to its place. Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from msgspec import Struct, UnsetType
+
+from dhp_protocol.messages import RequestId
+
+from .deadlines import Deadlines
+
+
+class Address(Struct, frozen=True, gc=False):
+    """Where an answer goes: a connection, the request's `id`, and the form of its frame."""
+
+    connection: int
+    request_id: RequestId | UnsetType
+    counted: bool
+
+
+class Waiter:
+    """A request that waits until `deadline_ms` (lease time), or until what it waits for has come."""
+
+    __slots__ = ("address", "deadline_entry", "deadline_ms", "end_ms", "number")
+
+    def __init__(self, address: Address, deadline_ms: int) -> None:
+        self.address = address
+        self.deadline_ms: int | None = deadline_ms
+        self.deadline_entry = 0
+        self.end_ms = deadline_ms
+        self.number = 0
+
+
+class ClaimWaiter(Waiter):
+    """A waiting claim: of one handoff, or of the first of some kinds."""
+
+    __slots__ = ("detached", "handoff", "kinds", "nonce", "only_orphaned", "ttl_ms", "worker")
+
+    def __init__(
+        self,
+        address: Address,
+        deadline_ms: int,
+        *,
+        worker: str,
+        handoff: str | None,
+        kinds: tuple[str, ...],
+        ttl_ms: int,
+        nonce: str | None,
+        detached: bool,
+        only_orphaned: bool,
+    ) -> None:
+        super().__init__(address, deadline_ms)
+        self.worker = worker
+        self.handoff = handoff
+        self.kinds = kinds
+        self.ttl_ms = ttl_ms
+        self.nonce = nonce
+        self.detached = detached
+        self.only_orphaned = only_orphaned
+
+
+class ResultWaiter(Waiter):
+    """A waiting `result`."""
+
+    __slots__ = ("handoff",)
+
+    def __init__(self, address: Address, deadline_ms: int, handoff: str) -> None:
+        super().__init__(address, deadline_ms)
+        self.handoff = handoff
+
+
+W = TypeVar("W", bound=Waiter)
+_Line = dict[int, W]  # By number; kept in the order of arrival.
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self._number = 0
+        self._deadlines: Deadlines[Waiter] = Deadlines()
+        self._by_kind: dict[str, _Line[ClaimWaiter]] = {}
+        self._by_handoff: dict[str, _Line[ClaimWaiter]] = {}
+        self._for_result: dict[str, _Line[ResultWaiter]] = {}
+        self._by_connection: dict[int, _Line[Waiter]] = {}
+        self._by_nonce: dict[tuple[str, str], ClaimWaiter] = {}
+        self._claims = 0
+
+    def claims(self) -> int:
+        """How many claims wait."""
+        return self._claims
+
+    def add(self, waiter: Waiter) -> None:
+        """Takes its place: at the end, or where it was before."""
+        back = waiter.number != 0
+        if not back:
+            self._number += 1
+            waiter.number = self._number
+        waiter.deadline_ms = waiter.end_ms
+        self._deadlines.add(waiter)
+        for lines, key in self._lines_of(waiter):
+            line = lines.setdefault(key, {})
+            line[waiter.number] = waiter
+            if back:
+                lines[key] = dict(sorted(line.items()))
+        if isinstance(waiter, ClaimWaiter):
+            self._claims += 1
+            if waiter.nonce is not None:
+                self._by_nonce[waiter.worker, waiter.nonce] = waiter
+
+    def remove(self, waiter: Waiter) -> bool:
+        """It waits no more; tells whether it did."""
+        found = False
+        for lines, key in self._lines_of(waiter):
+            line = lines.get(key)
+            if line is not None and line.pop(waiter.number, None) is not None:
+                found = True
+                if not line:
+                    del lines[key]
+        waiter.deadline_ms = None
+        if found and isinstance(waiter, ClaimWaiter):
+            self._claims -= 1
+            if waiter.nonce is not None and self._by_nonce.get((waiter.worker, waiter.nonce)) is waiter:
+                del self._by_nonce[waiter.worker, waiter.nonce]
+        return found
+
+    def claim_with_nonce(self, worker: str, nonce: str) -> ClaimWaiter | None:
+        """The same worker's waiting claim with the same nonce."""
+        return self._by_nonce.get((worker, nonce))
+
+    def first_claim(self, kind: str, handoff: str, *, orphaned: bool) -> ClaimWaiter | None:
+        """Who came first among those that would take this handoff."""
+        first: ClaimWaiter | None = None
+        for line in (self._by_kind.get(kind), self._by_handoff.get(handoff)):
+            for waiter in line.values() if line is not None else ():
+                if waiter.only_orphaned and not orphaned:
+                    continue
+                if first is None or waiter.number < first.number:
+                    first = waiter
+                break
+        return first
+
+    def claims_of(self, handoff: str) -> list[ClaimWaiter]:
+        """The claims that wait for this handoff by name."""
+        return list(self._by_handoff.get(handoff, {}).values())
+
+    def every_claim(self) -> list[ClaimWaiter]:
+        """All waiting claims in the order of arrival."""
+        waiters = (w for line in self._by_connection.values() for w in line.values() if isinstance(w, ClaimWaiter))
+        return sorted(waiters, key=lambda waiter: waiter.number)
+
+    def results_of(self, handoff: str) -> list[ResultWaiter]:
+        """Who waits for this handoff's end."""
+        return list(self._for_result.get(handoff, {}).values())
+
+    def of_connection(self, connection: int) -> list[Waiter]:
+        """What waits on this connection."""
+        return list(self._by_connection.get(connection, {}).values())
+
+    def count_of(self, connection: int) -> int:
+        """How many requests wait on this connection."""
+        return len(self._by_connection.get(connection, ()))
+
+    def awaited(self, handoff: str) -> bool:
+        """Whether anybody waits for this handoff by name."""
+        return handoff in self._by_handoff or handoff in self._for_result
+
+    def due(self, now_ms: int) -> Iterator[Waiter]:
+        """Each waiter whose wait is over, once."""
+        return self._deadlines.due(now_ms)
+
+    def next_ms(self) -> int | None:
+        """When to look again."""
+        return self._deadlines.next_ms()
+
+    def _lines_of(self, waiter: Waiter) -> Iterable[tuple[dict, object]]:  # type: ignore[type-arg]
+        yield self._by_connection, waiter.address.connection
+        if isinstance(waiter, ResultWaiter):
+            yield self._for_result, waiter.handoff
+        elif isinstance(waiter, ClaimWaiter):
+            if waiter.handoff is not None:
+                yield self._by_handoff, waiter.handoff
+            for kind in waiter.kinds:
+                yield self._by_kind, kind

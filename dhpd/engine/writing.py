@@ -1,0 +1,126 @@
+"""Rules for the holder's writes: checkpoint and complete.
+
+Owns the order of checkpoints, the finality of results, and what counts as the same write sent again. Pure.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct
+
+from dhp_protocol.errors import CheckpointConflict, InvalidRequest, OutOfOrder, ResultInvalid, TooLarge
+from dhp_protocol.limits import MAX_SAFE_INTEGER, Limits
+from dhp_protocol.messages import Checkpoint, Complete
+from dhp_protocol.replies import CheckpointReply
+
+from .facts import Handoff
+from .fencing import check_fence, ended_by
+from .moments import Now
+from .records import Change, Checkpointed, Completed
+
+
+class OlderCheckpoint(Struct, frozen=True):
+    """A checkpoint sent again that isn't the newest: whether it is the same only the journal can tell."""
+
+    handoff: str
+    head: int
+    seq: int
+    sha256: str
+    expected_seq: int
+
+
+class CheckpointDecision(Struct, frozen=True):
+    changes: Sequence[Change]
+    answer: CheckpointReply | OlderCheckpoint
+
+
+def decide_checkpoint(handoff: Handoff, request: Checkpoint, limits: Limits, now: Now) -> CheckpointDecision:
+    """The next checkpoint, or the same one again."""
+    hold = check_fence(handoff, request.fence)
+    state = bytes(request.state)
+    if len(state) > limits.max_state_bytes:
+        sentence = f"A state may have {limits.max_state_bytes} bytes: keep large data elsewhere and name it."
+        raise TooLarge(sentence, member="state", limit=limits.max_state_bytes, size=len(state))
+    sha256 = hashlib.sha256(state).hexdigest()
+    if request.sha256 is not UNSET and request.sha256 != sha256:
+        raise CheckpointConflict(
+            "The state's bytes don't have the sha256 that was sent: send them again.",
+            expected=request.sha256,
+            got=sha256,
+        )
+    newest = handoff.checkpoint
+    seq = handoff.seq + 1 if request.seq is UNSET else request.seq
+    if newest is not None and seq == newest.seq:
+        if sha256 != newest.sha256:
+            raise checkpoint_conflict(seq, newest.sha256, sha256)
+        return CheckpointDecision((), CheckpointReply(seq=seq, sha256=sha256, duplicate=True))
+    if seq <= handoff.seq:
+        return CheckpointDecision((), OlderCheckpoint(handoff.id, handoff.position, seq, sha256, handoff.seq + 1))
+    if seq != handoff.seq + 1:
+        raise out_of_order(seq, handoff.seq + 1, None)
+    if handoff.steps + request.steps > MAX_SAFE_INTEGER:
+        raise InvalidRequest("The sum of steps would pass 2^53 - 1.", member="steps")
+    assert hold.ended is None
+    record = Checkpointed(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence,
+        seq=seq,
+        sha256=sha256,
+        bytes=len(state),
+        steps=request.steps,
+    )
+    return CheckpointDecision((Change(record, state),), CheckpointReply(seq=seq, sha256=sha256, duplicate=False))
+
+
+def answer_older(older: OlderCheckpoint, stored_sha256: str | None, first_kept: int | None) -> CheckpointReply:
+    """The answer to an older checkpoint sent again; raises where it is another one, or no longer kept."""
+    if stored_sha256 is None:
+        raise out_of_order(older.seq, older.expected_seq, first_kept)
+    if stored_sha256 != older.sha256:
+        raise checkpoint_conflict(older.seq, stored_sha256, older.sha256)
+    return CheckpointReply(seq=older.seq, sha256=older.sha256, duplicate=True)
+
+
+def checkpoint_conflict(seq: int, stored: str, got: str) -> CheckpointConflict:
+    sentence = f"Checkpoint {seq} is stored with another content: read last_checkpoint and go on from there."
+    return CheckpointConflict(sentence, seq=seq, expected=stored, got=got)
+
+
+def out_of_order(seq: int, expected: int, first_kept: int | None) -> OutOfOrder:
+    sentence = f"Checkpoint {seq} can't be taken: the next one is {expected}."
+    return OutOfOrder(sentence, seq=seq, expected=expected, first_kept=first_kept)
+
+
+class CompleteDecision(Struct, frozen=True):
+    changes: Sequence[Change]
+    duplicate: bool
+
+
+def decide_complete(
+    handoff: Handoff, request: Complete, verdict: ResultInvalid | None, limits: Limits, now: Now
+) -> CompleteDecision:
+    """The result, or the same one again. `verdict` is what the output schema says of it (None: it fits).
+
+    The fence comes first: a late writer hears that it is late, whatever its result is like.
+    """
+    result = bytes(request.result)
+    sha256 = hashlib.sha256(result).hexdigest()
+    # Invariant 4: a completed result never changes; only the very same bytes are the same write again.
+    if ended_by(handoff, request.fence, "completed") and handoff.result_sha256 == sha256:
+        return CompleteDecision((), True)
+    hold = check_fence(handoff, request.fence)
+    if len(result) > limits.max_result_bytes:
+        sentence = f"A result may have {limits.max_result_bytes} bytes: keep large data elsewhere and name it."
+        raise TooLarge(sentence, member="result", limit=limits.max_result_bytes, size=len(result))
+    if verdict is not None:
+        raise verdict
+    record = Completed(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence,
+        worker=hold.worker,
+        sha256=sha256,
+        bytes=len(result),
+    )
+    return CompleteDecision((Change(record, result),), False)

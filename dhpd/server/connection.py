@@ -1,0 +1,247 @@
+"""One connection: bytes in, frames to the desk, bytes out, and no more than a bound of either.
+
+Owns framing, back-pressure, half-close, and the way a connection ends. Knows nothing of leases or handoffs: what a request
+means is the desk's business.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from typing import Any, Protocol, cast
+
+from msgspec import UNSET, UnsetType
+
+from dhp_protocol.decoding import RequestFault, decode_request
+from dhp_protocol.errors import DHPError, Overloaded
+from dhp_protocol.framing import Fault, Frame, Framer, encode_frame
+from dhp_protocol.messages import AnyRequest, RequestId
+from dhp_protocol.replies import error_reply_body
+from dhpd.config import Config
+
+DRAIN_S = 1.0
+"""How long a connection that is closed after an answer is still read from, so that the answer arrives."""
+UNREAD_S = 30.0
+"""How long a peer that has ended its input may take to read its answers."""
+KEEPALIVE_IDLE_S = 15
+
+
+class Desk(Protocol):
+    """Who takes the requests."""
+
+    def opened(self, connection: "Connection") -> bool:
+        """A connection has come; False: there is no room for it."""
+
+    def request(self, connection: "Connection", request: AnyRequest, counted: bool) -> None:
+        """A good request has come."""
+
+    def waiting(self, connection: "Connection") -> int:
+        """How many of the connection's unanswered requests wait for something that others do."""
+
+    def worked(self) -> None:
+        """All that one read brought has been handed over."""
+
+    def input_ended(self, connection: "Connection") -> None:
+        """Nothing more will come on this connection."""
+
+    def closed(self, connection: "Connection") -> None:
+        """The connection is gone."""
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, number: int, desk: Desk, config: Config) -> None:
+        self.number = number
+        self.local = False
+        self.unanswered = 0
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._desk = desk
+        self._config = config
+        self._framer = Framer(config.max_frame_bytes)
+        self._out: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._backlog: deque[Frame] = deque()
+        self._paused = False
+        self._input_ended = False
+        self._closing = False
+        self._ended = False
+
+    # --- the transport's side ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by class.
+        self._transport = transport
+        self.local = _is_local(transport)
+        transport.set_write_buffer_limits(high=self._config.max_unsent_bytes)
+        _keep_alive(transport.get_extra_info("socket"))
+        if not self._desk.opened(self):
+            self.send_error(UNSET, Overloaded("All connections are taken: try again later.", after_ms=1000), False)
+            self.flush()
+            self._end()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        for item in self._framer.feed(data):
+            self._take(item)
+        self._worked()
+
+    def eof_received(self) -> bool:
+        if not self._input_ended:
+            for fault in self._framer.finish():
+                self._take(fault)
+            self._input_ended = True
+            self._desk.input_ended(self)
+            self._worked()
+            self._end_when_answered()
+        return True  # The answers still go out; `_end` closes.
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._closing = True
+        self.writable.set()
+        self._desk.closed(self)
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+        self._consider_reading()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+        self._consider_reading()
+
+    # --- the desk's side ---------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything that is sent can still arrive."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def counted(self) -> bool:
+        """The form in which an event is sent."""
+        return self._framer.counted
+
+    def send_reply(self, body: bytes, counted: bool) -> None:
+        """Answers one request; leaves with the next `flush`."""
+        self.unanswered -= 1
+        self._out.append(encode_frame(body, counted=counted))
+
+    def send_error(self, request_id: RequestId | UnsetType, error: DHPError, counted: bool) -> None:
+        """Answers something that is no good request."""
+        self._out.append(encode_frame(error_reply_body(request_id, error), counted=counted))
+
+    def send_event(self, body: bytes) -> None:
+        """Says something unasked; leaves with the next `flush`."""
+        self._out.append(encode_frame(body, counted=self._framer.counted))
+
+    def flush(self) -> None:
+        """Writes what was gathered, in one go."""
+        if self._out:
+            data = b"".join(self._out)
+            self._out.clear()
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.write(data)
+        if self._paused:
+            self._consider_reading()
+        self._end_when_answered()
+
+    def abort(self) -> None:
+        """Ends the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def shut(self) -> None:
+        """Ends the connection once what was sent has gone."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _take(self, item: Frame | Fault) -> None:
+        if isinstance(item, Fault):
+            self.send_error(UNSET, item.error, item.counted)
+            if item.close:
+                self._closing = True
+        elif self._backlog or self._full():
+            self._backlog.append(item)
+        else:
+            self._decode(item)
+
+    def _decode(self, frame: Frame) -> None:
+        try:
+            request = decode_request(frame.body, self._config.max_depth)
+        except RequestFault as fault:
+            self.send_error(fault.request_id, fault.error, frame.counted)
+            return
+        self.unanswered += 1
+        self._desk.request(self, request, frame.counted)
+
+    def _full(self) -> bool:
+        """Whether what is taken in and not answered, or not read by the peer, has reached its bound."""
+        bound = self._config.max_inflight_requests
+        if self.unanswered >= bound and self.unanswered - self._desk.waiting(self) >= bound:
+            return True
+        return not self.writable.is_set()
+
+    def _worked(self) -> None:
+        self._desk.worked()
+        self.flush()
+        self._consider_reading()
+
+    def _consider_reading(self) -> None:
+        """Reads no more than can be answered: the peer's own buffers fill, and it waits."""
+        if self._transport is None:
+            return
+        took = False
+        while self._backlog and not self._full():
+            self._decode(self._backlog.popleft())
+            took = True
+        want = bool(self._backlog) or self._full()
+        if want and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        elif not want and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        if took:
+            self._desk.worked()
+
+    def _end_when_answered(self) -> None:
+        if (self._input_ended or self._closing) and self.unanswered <= 0 and not self._backlog and not self._out:
+            self._end()
+
+    def _end(self) -> None:
+        """Says that nothing more comes, and lets what was said arrive."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._ended:
+            return
+        self._ended = True
+        loop = asyncio.get_running_loop()
+        if self._input_ended:
+            transport.close()
+            loop.call_later(UNREAD_S, transport.abort)
+        else:
+            self._closing = True
+            if transport.can_write_eof():
+                transport.write_eof()
+            loop.call_later(DRAIN_S, transport.abort)
+
+
+def _is_local(transport: asyncio.Transport) -> bool:
+    """Whether the peer is on this machine, so that its end is seen at once."""
+    peer = transport.get_extra_info("peername")
+    if not isinstance(peer, tuple):
+        return True
+    host = str(peer[0])
+    return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
+
+
+def _keep_alive(sock: Any) -> None:
+    """A peer whose host is gone is noticed, even when nothing is said."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", KEEPALIVE_IDLE_S), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,218 @@
+"""The daemon, assembled: from settings to a clean end.
+
+Owns the order of start and stop. At start nothing is answered before the store is loaded and the leases' extensions are on
+disk; at the end what was decided is written, and leases live on for the next start.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import secrets
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+
+import uvloop
+
+from dhp_protocol import PROTOCOL
+from dhp_protocol.replies import LeaseTerms
+from dhpd import __version__
+from dhpd.config import Config
+from dhpd.engine.core import Settings
+from dhpd.engine.journal import Batch
+from dhpd.engine.leases import heartbeat_ms
+from dhpd.engine.operations import Engine
+from dhpd.engine.sessions import disconnect_grace_ms
+from dhpd.engine.views import rfc3339
+from dhpd.store.backend import DiskError, StoreBackend, StoreError
+from dhpd.store.group_commit import GroupCommit
+from dhpd.store.sqlite import SqliteStore
+
+from .clock import Clock, wall_ms
+from .connection import Connection
+from .desk import Desk
+from .directory import DataDirectory, DirectoryInUse
+from .listeners import AddressTaken, addresses_of, listen
+from .reporting import Reporter
+from .ticker import Ticker
+
+SWITCH_INTERVAL_S = 0.0005
+"""The store's thread takes the GIL back once a row: the default of 5 ms would stall it behind any busy stretch."""
+STOP_WITHIN_S = 4.0
+
+_log = logging.getLogger(__name__)
+
+
+class CannotStart(Exception):
+    """The directory is in use, the store is broken, or an address is taken; the message says which."""
+
+
+class Daemon:
+    """One running daemon; `store` may be another backend than SQLite in DIR."""
+
+    def __init__(self, config: Config, store: StoreBackend) -> None:
+        self._config = config
+        self._store = store
+        self._clock = Clock()
+        self._numbers = count(1)
+        self._servers: list[asyncio.Server] = []
+        self._idle_since_ms: int | None = None
+        self.addresses: list[str] = []
+        self.stopping = asyncio.Event()
+
+    async def start(self, data: Path) -> None:
+        """Loads the store and listens."""
+        config = self._config
+        terms = LeaseTerms(
+            ttl_ms=config.ttl_ms,
+            heartbeat_ms=heartbeat_ms(config.ttl_ms),
+            min_ttl_ms=config.min_ttl_ms,
+            max_ttl_ms=config.max_ttl_ms,
+            disconnect_grace_ms=disconnect_grace_ms(config.ttl_ms, local=True),
+        )
+        settings = Settings(
+            limits=config.limits(),
+            terms=terms,
+            max_queued_bytes=config.max_queued_bytes,
+            server=f"dhpd/{__version__}",
+        )
+        loaded = await self._store.load()
+        engine = self._engine = Engine(settings, _fresh_name, purged_fence=loaded.purged_fence)
+        engine.load(
+            loaded.facts,
+            loaded.tail,
+            loaded.extensions,
+            loaded.counts,
+            head=loaded.head,
+            covered=loaded.covered,
+            now=self._clock.now(),
+        )
+        self._commits = GroupCommit(engine, self._store, loaded.head, self._clock.now, self._committed)
+        reporter = Reporter(
+            engine,
+            self._clock,
+            self._store.durability,
+            lambda: (self._commits.commits, self._commits.records),
+        )
+        self._ticker = Ticker(engine, self._clock, self._ticked)
+        self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke)
+        self._writer = asyncio.create_task(self._commits.run())
+        self._writer.add_done_callback(self._writer_ended)
+        del loaded
+        await self._commits.flushed()
+        gc.collect()
+        gc.freeze()  # What was loaded lives long: the collector need not look at it again.
+        self._ticker.start()
+        for address in addresses_of(config, data):
+            server, written = await listen(address, self._connection)
+            self._servers.append(server)
+            self.addresses.extend(written)
+
+    async def stop(self) -> None:
+        """Ends: waiting claims hear of it, what was decided is written, leases live on."""
+        for server in self._servers:
+            server.close()
+        for address in self.addresses:
+            if address.startswith("unix:"):
+                Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+        self._ticker.stop()
+        self._engine.drain()
+        self._desk.deliver()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await self._commits.flushed()
+        self._desk.deliver()
+        for connection in list(self._desk.connections.values()):
+            connection.shut()
+        await asyncio.sleep(0.05)  # What was written to the sockets goes out.
+        for connection in list(self._desk.connections.values()):
+            connection.abort()
+        self._writer.remove_done_callback(self._writer_ended)
+        self._writer.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._writer
+        with contextlib.suppress(DiskError):
+            await self._store.close()
+
+    def _connection(self) -> Connection:
+        return Connection(next(self._numbers), self._desk, self._config)
+
+    def _poke(self) -> None:
+        self._commits.poke()
+        self._ticker.reconsider()
+
+    def _committed(self, batch: Batch | None) -> None:
+        self._desk.deliver()
+        if batch is not None and batch.entries:
+            self._desk.watches.committed()
+        self._ticker.reconsider()
+
+    def _ticked(self) -> None:
+        self._desk.deliver()
+        self._commits.poke()
+        self._consider_idle()
+
+    def _consider_idle(self) -> None:
+        if self._config.idle_exit_ms is None:
+            return
+        counts = self._engine.ledger.counts
+        busy = self._desk.connections or counts["pending"] + counts["running"] + counts["orphaned"]
+        now_ms = self._clock.uptime_ms()
+        if busy or self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        elif now_ms - self._idle_since_ms >= self._config.idle_exit_ms:
+            self.stopping.set()
+
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        """Without its writer the daemon is no use: better a restart than answers that never come."""
+        if not writer.cancelled():
+            _log.critical("the writer has ended", exc_info=writer.exception())
+        self.stopping.set()
+
+
+def _fresh_name() -> str:
+    return secrets.token_urlsafe(24)
+
+
+async def serve(config: Config, directory: DataDirectory) -> None:
+    """One daemon's life, from a held directory to SIGTERM or SIGINT."""
+    try:
+        store = await SqliteStore.open(directory.store, power_safe=config.power_safe)
+    except StoreError as error:
+        raise CannotStart(str(error)) from None
+    daemon = Daemon(config, store)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, daemon.stopping.set)
+    try:
+        await daemon.start(directory.path)
+    except (AddressTaken, StoreError, DiskError) as error:
+        await store.close()
+        raise CannotStart(str(error)) from None
+    directory.publish(
+        {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
+    )
+    print("dhpd ready", *daemon.addresses, flush=True)
+    await daemon.stopping.wait()
+    await daemon.stop()
+
+
+def run(config: Config) -> None:
+    """Runs the daemon until it is told to stop; raises `CannotStart`, or `ConfigError` for an address."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    os.umask(0o077)
+    directory = DataDirectory(Path(config.data).absolute())
+    addresses_of(config, directory.path)
+    try:
+        directory.hold()
+    except DirectoryInUse as error:
+        raise CannotStart(str(error)) from None
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(config, directory))
+    finally:
+        directory.give_up()

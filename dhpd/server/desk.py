@@ -1,0 +1,346 @@
+"""The desk: takes each request to the engine, and each answer back.
+
+Owns what must happen before the engine can decide (naming a long intent, reading an ended handoff, compiling a schema),
+in such a way that requests about one handoff on one connection keep their order and nobody else waits; and what must
+happen after it (reading what an answer shows). Knows no rules.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from dhp_protocol.errors import DHPError, Internal, Overloaded, StoreUnavailable
+from dhp_protocol.messages import (
+    AnyRequest,
+    Claim,
+    Complete,
+    Dispatch,
+    GetResult,
+    Health,
+    Recover,
+    Stats,
+    Unwatch,
+    Watch,
+)
+from dhp_protocol.replies import Empty, error_reply_body, reply_body
+from dhpd.config import Config
+from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
+from dhpd.engine.facts import RUNNING
+from dhpd.engine.lookups import Lookup
+from dhpd.engine.operations import Engine
+from dhpd.engine.outputs import Notice, Reply
+from dhpd.engine.waiting import Address
+from dhpd.schemas import Schemas
+from dhpd.store.backend import DiskError, StoreBackend
+from dhpd.store.reading import PAGES, resolve
+
+from .clock import Clock
+from .connection import Connection
+from .loading import Loader
+from .reporting import Reporter
+from .watching import Watches, encode
+
+LONG_INTENT_BYTES = 8 * 1024
+"""Naming a longer one takes more than about a millisecond, so it is done off the loop."""
+
+_log = logging.getLogger(__name__)
+
+
+class Desk:
+    def __init__(
+        self,
+        engine: Engine,
+        store: StoreBackend,
+        clock: Clock,
+        config: Config,
+        reporter: Reporter,
+        poke: Callable[[], None],
+    ) -> None:
+        """`poke` is called when the engine may have something to write, or something new that will be due."""
+        self.connections: dict[int, Connection] = {}
+        self.watches = Watches(engine, store, self.connections)
+        self._engine = engine
+        self._store = store
+        self._clock = clock
+        self._config = config
+        self._reporter = reporter
+        self._poke = poke
+        self._loader = Loader(store)
+        self._schemas = Schemas()
+        self._lanes: dict[tuple[int, str], deque[tuple[AnyRequest, Address]]] = {}
+        self._reads: dict[tuple[int, bool], deque[Reply]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended_inputs: set[int] = set()
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        if len(self.connections) >= self._config.max_connections:
+            return False
+        self.connections[connection.number] = connection
+        self._engine.open(connection.number)
+        return True
+
+    def input_ended(self, connection: Connection) -> None:
+        self._ended_inputs.add(connection.number)
+        if not any(number == connection.number for number, _ in self._lanes):
+            self._close(connection)
+
+    def closed(self, connection: Connection) -> None:
+        if self.connections.pop(connection.number, None) is not None:
+            self._ended_inputs.discard(connection.number)
+            self.watches.end(connection.number)
+            self._close(connection)
+            self.worked()
+
+    def _close(self, connection: Connection) -> None:
+        self._engine.close(connection.number, local=connection.local, now=self._clock.now())
+
+    def waiting(self, connection: Connection) -> int:
+        return self._engine.waiting.count_of(connection.number)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def request(self, connection: Connection, request: AnyRequest, counted: bool) -> None:
+        self._enter(request, Address(connection.number, request.id, counted))
+
+    def _enter(self, request: AnyRequest, to: Address) -> None:
+        """Lines up behind an earlier request about the same handoff that is still being prepared, or begins."""
+        lane = _lane_of(request)
+        if self._lanes and lane:
+            for key in ((to.connection, lane), (to.connection, _ANY_HANDOFF)):
+                if key in self._lanes:
+                    self._lanes[key].append((request, to))
+                    return
+        self._begin(request, to, lane)
+
+    def worked(self) -> None:
+        self.deliver()
+        self._poke()
+
+    def _begin(self, request: AnyRequest, to: Address, lane: str) -> None:
+        """Hands the request to the engine, at once where that is possible."""
+        match request:
+            case Dispatch():
+                self._begin_dispatch(request, to, lane or _ANY_HANDOFF)
+            case Watch():
+                self.watches.begin(request, to)
+            case Unwatch():
+                self.watches.end(to.connection)
+                self._engine.reply(to, Empty())
+            case Stats():
+                self._engine.reply_of_all(to, self._reporter.stats())
+            case Health():
+                self._engine.reply(to, self._reporter.health())
+            case Complete():
+                self._begin_complete(request, to, lane)
+            case Claim() | Recover() | GetResult() if request.wait_ms > 0 and self._waits_too_much(to):
+                self._engine.reply(to, Overloaded("Too many requests wait on this connection already.", after_ms=1000))
+            case _ if missing := self._engine.missing(request):
+                self._later(
+                    lane or str(to.request_id), to, self._execute_loaded(missing, lambda: self._execute(request, to))
+                )
+            case _:
+                self._execute(request, to)
+
+    def _execute(self, request: AnyRequest, to: Address) -> None:
+        self._engine.execute(request, to, self._clock.now())
+
+    def _begin_dispatch(self, request: Dispatch, to: Address, lane: str) -> None:
+        long = len(bytes(request.inputs)) > LONG_INTENT_BYTES or (
+            request.output_schema is not UNSET and len(bytes(request.output_schema)) > LONG_INTENT_BYTES
+        )
+        if long:
+            self._later(lane, to, self._dispatch_long(request, to))
+            return
+        try:
+            prepared = self._prepare(request)
+        except DHPError as error:
+            self._engine.reply(to, error)
+            return
+        missing = self._engine.missing(prepared)
+        if missing:
+            self._later(prepared.handoff, to, self._execute_loaded(missing, lambda: self._dispatch(prepared, to)))
+        else:
+            self._dispatch(prepared, to)
+
+    async def _dispatch_long(self, request: Dispatch, to: Address) -> None:
+        prepared = await asyncio.to_thread(self._prepare, request)
+        await self._execute_loaded(self._engine.missing(prepared), lambda: self._dispatch(prepared, to))
+
+    def _prepare(self, request: Dispatch) -> PreparedDispatch:
+        prepared = prepare_dispatch(request, self._config.limits())
+        if prepared.has_schema:
+            self._schemas.take_up(prepared.handoff, prepared.output_schema)
+        return prepared
+
+    def _dispatch(self, prepared: PreparedDispatch, to: Address) -> None:
+        self._engine.dispatch(prepared, to, self._clock.now())
+
+    def _begin_complete(self, request: Complete, to: Address, lane: str) -> None:
+        facts = self._engine.ledger.get(request.handoff)
+        if facts is not None and (facts.status != RUNNING or not facts.has_schema or self._schemas.known(facts.id)):
+            self._complete(request, to)
+        else:
+            self._later(lane, to, self._complete_loaded(request, to))
+
+    async def _complete_loaded(self, request: Complete, to: Address) -> None:
+        await self._load(self._engine.missing(request))
+        facts = self._engine.ledger.get(request.handoff)
+        if facts is not None and facts.has_schema and not self._schemas.known(facts.id):
+            payloads = await self._store.payloads([facts.number])
+            if facts.number not in payloads:
+                raise StoreUnavailable("The handoff's schema could not be read: send the same request again.")
+            self._schemas.take_up(facts.id, schema_of(payloads[facts.number]))
+        self._complete(request, to)
+
+    def _complete(self, request: Complete, to: Address) -> None:
+        facts = self._engine.ledger.get(request.handoff)
+        judged = facts is not None and facts.has_schema and self._schemas.known(facts.id)
+        verdict = self._schemas.judge(request.handoff, bytes(request.result)) if judged else None
+        self._engine.complete(request, verdict, to, self._clock.now())
+
+    def _waits_too_much(self, to: Address) -> bool:
+        return self._engine.waiting.count_of(to.connection) >= self._config.max_waiting_requests
+
+    # --- what has to be fetched first --------------------------------------------------------------------------------
+
+    def _later(self, lane: str, to: Address, work: Coroutine[Any, Any, None]) -> None:
+        """Does `work` off the spot; meanwhile requests of the same connection about the same handoff line up behind it."""
+        key = (to.connection, lane)
+        self._lanes[key] = deque()
+        self._spawn(self._clear(key, to, work))
+
+    async def _clear(self, key: tuple[int, str], to: Address, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except DHPError as error:
+            self._engine.reply(to, error)
+        except DiskError as error:
+            _log.error("a read failed: %s", error)
+            self._engine.reply(to, _unreadable())
+        except Exception:
+            _log.exception("a request could not be carried out")
+            self._engine.reply(to, Internal("The daemon could not carry this out; its log says more."))
+        for request, address in self._lanes.pop(key):  # In order: if one has to wait, those after it line up behind it.
+            self._enter(request, address)
+        connection = self.connections.get(key[0])
+        if connection is not None and key[0] in self._ended_inputs:
+            self.input_ended(connection)
+        self.worked()
+
+    async def _execute_loaded(self, missing: list[str], execute: Callable[[], None]) -> None:
+        await self._load(missing)
+        execute()
+
+    async def _load(self, missing: list[str]) -> None:
+        for facts in await self._loader.load(missing):
+            self._engine.admit(facts, self._clock.now())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def deliver(self) -> None:
+        """Sends whatever may leave."""
+        ready = self._engine.journal.ready
+        touched: dict[int, Connection] = {}
+        while ready:
+            output = ready.popleft()
+            number = output.connection if isinstance(output, Notice) else output.to.connection
+            connection = self.connections.get(number)
+            if connection is None:
+                continue
+            if isinstance(output, Notice):
+                connection.send_event(encode(output.event))
+            elif isinstance(output.answer, Lookup):
+                self._read_later(output, output.answer)
+                continue
+            else:
+                self._send(connection, output.to, output.answer)
+            touched[number] = connection
+        for connection in touched.values():
+            connection.flush()
+
+    def _send(self, connection: Connection, to: Address, answer: Struct | DHPError) -> None:
+        if isinstance(answer, DHPError):
+            body = error_reply_body(to.request_id, answer)
+        else:
+            body = reply_body(to.request_id, answer)
+        connection.send_reply(body, to.counted)
+
+    def _read_later(self, reply: Reply, lookup: Lookup) -> None:
+        """Pages and small answers of a connection are read one after the other, each kind by itself."""
+        key = (reply.to.connection, isinstance(lookup, PAGES))
+        line = self._reads.get(key)
+        if line is not None:
+            line.append(reply)
+            return
+        self._reads[key] = deque([reply])
+        self._spawn(self._read(key))
+
+    async def _read(self, key: tuple[int, bool]) -> None:
+        line = self._reads[key]
+        while line:
+            reply = line.popleft()
+            connection = self.connections.get(key[0])
+            if connection is None:
+                continue
+            await connection.writable.wait()
+            answer = await self._resolve(reply)
+            if self.connections.get(key[0]) is connection:
+                self._send(connection, reply.to, answer)
+                connection.flush()
+        del self._reads[key]
+
+    async def _resolve(self, reply: Reply) -> Struct | DHPError:
+        try:
+            lookup: Any = reply.answer
+            return await resolve(lookup, self._store, self._config.max_frame_bytes, self._lease_left)
+        except DHPError as error:
+            return error
+        except DiskError as error:
+            _log.error("a read failed: %s", error)
+            return _unreadable()
+        except Exception:
+            _log.exception("an answer could not be read")
+            return Internal("The daemon could not read this; its log says more.")
+
+    def _lease_left(self, handoff: str, fence: int) -> int | None:
+        facts = self._engine.ledger.get(handoff)
+        lease = self._engine.leases.get(handoff, fence)
+        if facts is None or facts.status != RUNNING or lease is None or lease.deadline_ms is None:
+            return None
+        return max(0, lease.deadline_ms - self._clock.now().lease_ms)
+
+
+_ANY_HANDOFF = "*"
+
+
+def _lane_of(request: AnyRequest) -> str:
+    """Which requests of one connection keep their order: those about the same handoff. `""`: this one is about none."""
+    handoff = getattr(request, "handoff", UNSET)
+    if handoff is not UNSET and not isinstance(request, Watch):
+        return str(handoff)
+    return _ANY_HANDOFF if isinstance(request, Dispatch) else ""
+
+
+def _unreadable() -> StoreUnavailable:
+    return StoreUnavailable("The store could not be read: send the same request again.", after_ms=200)
+
+
+class _IntentMembers(Struct):
+    output_schema: Raw
+
+
+def schema_of(intent: bytes) -> bytes:
+    """The output schema in an intent's canonical bytes."""
+    return bytes(msgspec.json.decode(intent, type=_IntentMembers).output_schema)

@@ -1,0 +1,129 @@
+"""Where the daemon listens: addresses, and the sockets for them.
+
+Owns how an address is written, which ones need `--insecure`, and stale socket files.
+"""
+
+import asyncio
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from dhpd.config import Config, ConfigError
+
+DEFAULT_TCP = "127.0.0.1:8471"
+BACKLOG = 1024
+MAX_UNIX_PATH_BYTES = 107
+
+
+class UnixAddress(Struct, frozen=True):
+    path: Path
+
+
+class TcpAddress(Struct, frozen=True):
+    host: str
+    port: int
+
+
+class AddressTaken(Exception):
+    """Somebody else listens there; the message says where."""
+
+
+def addresses_of(config: Config, data: Path) -> list[UnixAddress | TcpAddress]:
+    """What the settings say; raises `ConfigError`."""
+    if config.listen is None:
+        return [_tcp(DEFAULT_TCP, config.insecure), UnixAddress(data / "dhpd.sock")]
+    return [
+        _unix(text.removeprefix("unix:")) if text.startswith("unix:") else _tcp(text, config.insecure)
+        for text in config.listen
+    ]
+
+
+def _unix(text: str) -> UnixAddress:
+    path = Path(text).absolute()
+    if not text:
+        raise ConfigError("unix: needs a path, as in unix:/run/dhpd.sock.")
+    return UnixAddress(path)
+
+
+def _tcp(text: str, insecure: bool) -> TcpAddress:
+    host, colon, port_text = text.removeprefix("tcp://").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port_text.isdigit() or int(port_text) > 65535:
+        raise ConfigError(f"{text!r} is no address: write HOST:PORT or unix:PATH.")
+    if not _is_loopback(host) and not insecure:
+        raise ConfigError(
+            f"{host} is reachable from outside, and this version has neither tokens nor TLS: add --insecure."
+        )
+    return TcpAddress(host, int(port_text))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def listen(
+    address: UnixAddress | TcpAddress, protocol: Callable[[], asyncio.Protocol]
+) -> tuple[asyncio.Server, list[str]]:
+    """Opens the address; gives the server, and its addresses as a client takes them. Raises `AddressTaken`."""
+    loop = asyncio.get_running_loop()
+    if isinstance(address, UnixAddress):
+        return await loop.create_unix_server(protocol, sock=_bind_unix(address.path)), [f"unix:{address.path}"]
+    try:
+        server = await loop.create_server(protocol, address.host, address.port, backlog=BACKLOG)
+    except OSError as error:
+        raise AddressTaken(f"{address.host}:{address.port} can't be listened on: {error.strerror or error}.") from None
+    return server, [_written(sock.getsockname()) for sock in server.sockets]
+
+
+def _written(name: tuple[str, int]) -> str:
+    host, port = name[:2]
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    """A socket that only this user can reach; a file that nobody listens on any more is replaced."""
+    if len(os.fsencode(path)) > MAX_UNIX_PATH_BYTES:
+        raise ConfigError(f"The socket's path may have {MAX_UNIX_PATH_BYTES} bytes: choose a shorter one than {path}.")
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists():
+            _remove_stale(path)
+        before = os.umask(0o177)
+        try:
+            sock.bind(str(path))
+        finally:
+            os.umask(before)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise AddressTaken(f"unix:{path} can't be listened on: {error.strerror or error}.") from None
+    except AddressTaken:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _remove_stale(path: Path) -> None:
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise AddressTaken(f"unix:{path} can't be listened on: a file that is no socket is there.")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise AddressTaken(f"unix:{path} can't be listened on: {error.strerror or error}.") from None
+        else:
+            raise AddressTaken(f"unix:{path} can't be listened on: another process does.")

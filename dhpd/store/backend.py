@@ -1,0 +1,91 @@
+"""What a store does, on one page.
+
+Owns the interface and its errors. A store keeps an append-only journal, a table of facts that is written behind it, and
+the extensions that restarts gave to leases. It knows no rules.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from dhpd.engine.facts import CheckpointFacts, Handoff, Status
+from dhpd.engine.journal import Batch, Extension
+from dhpd.engine.lookups import ListLookup
+from dhpd.engine.records import AnyRecord, Entry
+
+
+class StoreError(Exception):
+    """The store can't be used as it is: in use, broken, or of a newer version. The message says what to do."""
+
+
+class DiskError(Exception):
+    """The disk failed; whether the last append is on it isn't known until `settle` has succeeded."""
+
+
+class Loaded(Struct, frozen=True):
+    """What a daemon starts from. `facts` holds all live handoffs, and the ended ones that `tail` speaks of."""
+
+    head: int
+    covered: int
+    purged_fence: int
+    counts: dict[Status, int]
+    facts: list[Handoff]
+    tail: list[Entry]
+    extensions: dict[str, Extension]
+
+
+class Appended(Struct, frozen=True):
+    """`head` is the journal's newest position; `failed` the handoffs whose records could not be stored."""
+
+    head: int
+    failed: frozenset[str] = frozenset()
+
+
+class StoredRecord(Struct, frozen=True, gc=False):
+    """A record as it lies in the journal; `kind` is its handoff's, where the table of facts has it."""
+
+    position: int
+    handoff: str
+    record: AnyRecord
+    kind: str | None = None
+
+
+class StoreBackend(Protocol):
+    """A journal that survives. Every method raises `DiskError` when the disk fails."""
+
+    durability: str
+    """What an answer survives, in words."""
+
+    async def load(self) -> Loaded:
+        """Everything that a daemon needs in memory."""
+
+    async def append(self, batch: Batch, expected_head: int) -> Appended:
+        """Writes the batch in one commit; refuses (`StoreError`) if the journal's head is another one.
+
+        Records that can't be stored for another cause than the disk fail alone, with their handoff.
+        """
+
+    async def settle(self) -> int:
+        """After a `DiskError`: opens the store anew and gives the head that is on disk."""
+
+    async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
+        """The table's facts of those handoffs that it has."""
+
+    async def payloads(self, positions: Sequence[int]) -> dict[int, bytes]:
+        """The payloads at these positions; one that isn't there is left out."""
+
+    async def records_of(self, head: int, after_n: int, limit: int) -> list[StoredRecord]:
+        """A handoff's records after its `after_n`-th, oldest first; `head` is the position of its newest."""
+
+    async def checkpoints_of(self, head: int, after_seq: int, limit: int) -> list[CheckpointFacts]:
+        """A handoff's checkpoints after `after_seq`, oldest first."""
+
+    async def handoffs(self, lookup: ListLookup) -> tuple[list[Handoff], int | None]:
+        """A page of the table of facts in the order of dispatch, and after which number to go on (None: the end)."""
+
+    async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
+        """The journal's records after `position`, oldest first."""
+
+    async def close(self) -> None:
+        """Closes the store."""

@@ -1,0 +1,101 @@
+"""Group commit: while one batch is on its way to the disk, the next gathers.
+
+Owns the one loop that writes, and what is done when the disk fails: nothing is believed until the store has been opened
+anew and says how far it is. Does not own what a batch holds (`dhpd.engine.journal`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from dhpd.engine.core import Core
+from dhpd.engine.journal import Batch
+from dhpd.engine.moments import Now
+
+from .backend import DiskError, StoreBackend
+
+SETTLE_AGAIN_S = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class GroupCommit:
+    """`run` writes batches until cancelled; `poke` says that there may be something to write."""
+
+    def __init__(
+        self,
+        engine: Core,
+        store: StoreBackend,
+        head: int,
+        now: Callable[[], Now],
+        after_commit: Callable[[Batch | None], None],
+    ) -> None:
+        """`after_commit` is called with each batch that is on disk, and with None after a failed one."""
+        self._engine = engine
+        self._store = store
+        self._head = head
+        self._now = now
+        self._after_commit = after_commit
+        self._poked = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.commits = 0
+        self.records = 0
+
+    def poke(self) -> None:
+        """There may be something to write."""
+        self._poked.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._poked.wait()
+            self._poked.clear()
+            while self._engine.wants_commit(self._now()):
+                self._idle.clear()
+                await self._commit(self._engine.take_batch(self._now()))
+            self._idle.set()
+
+    async def flushed(self) -> None:
+        """Waits until all that was decided so far is on disk."""
+        self.poke()
+        while self._engine.wants_commit(self._now()) or self._engine.journal.in_flight:
+            await self._idle.wait()
+            self.poke()
+            await asyncio.sleep(0)
+
+    async def _commit(self, batch: Batch) -> None:
+        try:
+            appended = await self._store.append(batch, self._head)
+        except DiskError as error:
+            _log.error("the disk failed: %s", error)
+            await self._settle(batch)
+            return
+        self._head = appended.head
+        if appended.failed:
+            _log.error("records of %d handoffs could not be stored: %s", len(appended.failed), sorted(appended.failed))
+        self._engine.committed(self._now(), appended.failed)
+        self.commits += 1
+        self.records += len(batch.entries)
+        self._after_commit(batch)
+
+    async def _settle(self, batch: Batch) -> None:
+        """Finds out what is on disk, for as long as it takes; until then the engine takes nothing."""
+        self._engine.lost_touch()
+        self._after_commit(None)
+        while True:
+            try:
+                self._head = await self._store.settle()
+                break
+            except DiskError as error:
+                _log.error("the store can't be opened again yet: %s", error)
+                await asyncio.sleep(SETTLE_AGAIN_S)
+        kept = bool(batch.entries) and self._head == batch.entries[-1].position
+        if kept:
+            self._engine.committed(self._now())
+        else:
+            self._engine.rolled_back(self._now())
+        _log.warning(
+            "the store is back at position %d; the last batch was %s", self._head, "kept" if kept else "not kept"
+        )
+        self._engine.back_in_touch(self._now())
+        self._after_commit(batch if kept else None)

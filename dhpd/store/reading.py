@@ -1,0 +1,142 @@
+"""Answers that need the journal, read once what they show is on disk.
+
+Owns what becomes of each `Lookup`. A page is cut to what fits a frame.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dhp_protocol.errors import StoreUnavailable
+from dhp_protocol.replies import (
+    CheckpointReply,
+    CheckpointsReply,
+    ClaimLease,
+    ClaimReply,
+    HistoryReply,
+    LastCheckpointReply,
+    ListReply,
+    ResultReply,
+    StoredCheckpoint,
+)
+from dhpd.engine.facts import CheckpointFacts
+from dhpd.engine.leases import heartbeat_ms
+from dhpd.engine.lookups import (
+    CheckpointsLookup,
+    ClaimLookup,
+    HistoryLookup,
+    LastCheckpointLookup,
+    ListLookup,
+    Lookup,
+    ResultLookup,
+)
+from dhpd.engine.views import record_view, rfc3339, status_reply
+from dhpd.engine.writing import OlderCheckpoint, answer_older
+
+from .backend import StoreBackend
+
+T = TypeVar("T")
+LeaseLeft = Callable[[str, int], int | None]
+"""How many milliseconds the lease of (handoff, fence) has left; None: it has none."""
+
+PAGES = (CheckpointsLookup, HistoryLookup, ListLookup)
+"""What may take a while to read."""
+
+_PAGE_OVERHEAD_BYTES = 1024
+_ITEM_OVERHEAD_BYTES = 256
+_encode = msgspec.json.Encoder().encode
+
+
+async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lease_left: LeaseLeft) -> Struct:
+    """The reply that `lookup` stands for; raises `DHPError` where it comes to a refusal, `DiskError` if the disk fails."""
+    room_bytes = max_frame_bytes - _PAGE_OVERHEAD_BYTES
+    match lookup:
+        case ClaimLookup():
+            return await _claim(lookup, store)
+        case LastCheckpointLookup():
+            (found,) = await _with_states(store, [lookup.checkpoint])
+            return LastCheckpointReply(checkpoint=found)
+        case ResultLookup():
+            payloads = await store.payloads([lookup.result_position])
+            return ResultReply(status="completed", result=_payload(payloads, lookup.result_position))
+        case CheckpointsLookup():
+            return await _checkpoints(lookup, store, room_bytes)
+        case HistoryLookup():
+            records = await store.records_of(lookup.head, lookup.after, lookup.limit)
+            views = [record_view(stored.position, stored.record) for stored in records]
+            fitting = _fitting(views, lambda view: len(_encode(view)), room_bytes)
+            more = bool(fitting) and fitting[-1]["n"] < lookup.newest_n
+            return HistoryReply(records=fitting, next=fitting[-1]["n"] if more else None)
+        case ListLookup():
+            return await _list(lookup, store, room_bytes, lease_left)
+        case OlderCheckpoint():
+            return await _older(lookup, store)
+
+
+async def _claim(lookup: ClaimLookup, store: StoreBackend) -> ClaimReply:
+    newest = lookup.checkpoint
+    positions = [lookup.intent_position] if newest is None else [lookup.intent_position, newest.position]
+    payloads = await store.payloads(positions)
+    return ClaimReply(
+        handoff=lookup.handoff,
+        fence=lookup.fence,
+        attempt=lookup.attempt,
+        lease=ClaimLease(ttl_ms=lookup.ttl_ms, heartbeat_ms=heartbeat_ms(lookup.ttl_ms)),
+        intent=_payload(payloads, lookup.intent_position),
+        checkpoint=None if newest is None else _stored(newest, _payload(payloads, newest.position)),
+        was=lookup.was,
+    )
+
+
+async def _checkpoints(lookup: CheckpointsLookup, store: StoreBackend, room_bytes: int) -> CheckpointsReply:
+    page: list[StoredCheckpoint] = []
+    for facts in await store.checkpoints_of(lookup.head, lookup.after, lookup.limit):
+        (found,) = await _with_states(store, [facts])
+        room_bytes -= len(bytes(found.state)) + _ITEM_OVERHEAD_BYTES
+        if room_bytes < 0 and page:
+            break
+        page.append(found)
+    more = bool(page) and lookup.newest is not None and page[-1].seq < lookup.newest.seq
+    return CheckpointsReply(checkpoints=page, next=page[-1].seq if more else None)
+
+
+async def _list(lookup: ListLookup, store: StoreBackend, room_bytes: int, lease_left: LeaseLeft) -> ListReply:
+    handoffs, after = await store.handoffs(lookup)
+    fitting = _fitting(handoffs, lambda facts: len(_encode(status_reply(facts, None))), room_bytes)
+    if len(fitting) < len(handoffs):
+        after = fitting[-1].number
+    views = [status_reply(facts, lease_left(facts.id, facts.fence)) for facts in fitting]
+    return ListReply(handoffs=views, next=after, position=lookup.position)
+
+
+async def _older(lookup: OlderCheckpoint, store: StoreBackend) -> CheckpointReply:
+    found = await store.checkpoints_of(lookup.head, lookup.seq - 1, 1)
+    first_kept = found[0].seq if found else None
+    return answer_older(lookup, found[0].sha256 if first_kept == lookup.seq else None, first_kept)
+
+
+async def _with_states(store: StoreBackend, checkpoints: list[CheckpointFacts]) -> list[StoredCheckpoint]:
+    payloads = await store.payloads([facts.position for facts in checkpoints])
+    return [_stored(facts, _payload(payloads, facts.position)) for facts in checkpoints]
+
+
+def _stored(facts: CheckpointFacts, state: Raw) -> StoredCheckpoint:
+    return StoredCheckpoint(seq=facts.seq, state=state, sha256=facts.sha256, at=rfc3339(facts.at_ms))
+
+
+def _payload(payloads: dict[int, bytes], position: int) -> Raw:
+    found = payloads.get(position)
+    if found is None:
+        raise StoreUnavailable("What this answer shows could not be read: send the same request again.")
+    return Raw(found)
+
+
+def _fitting(items: list[T], size_bytes: Callable[[T], int], room_bytes: int) -> list[T]:
+    """As many of `items` as have room, and at least one."""
+    for index, item in enumerate(items):
+        room_bytes -= size_bytes(item) + 1
+        if room_bytes < 0 and index:
+            return items[:index]
+    return items
