@@ -35,7 +35,7 @@ from .clock import Clock, wall_ms
 from .connection import Connection
 from .desk import Desk
 from .directory import DataDirectory, DirectoryInUse
-from .listeners import AddressTaken, addresses_of, listen
+from .listeners import AddressTaken, addresses_of, listen, remove_sockets
 from .reporting import Reporter
 from .ticker import Ticker
 
@@ -115,9 +115,7 @@ class Daemon:
         """Ends: waiting claims hear of it, what was decided is written, leases live on."""
         for server in self._servers:
             server.close()
-        for address in self.addresses:
-            if address.startswith("unix:"):
-                Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+        remove_sockets(self.addresses)
         self._ticker.stop()
         self._engine.drain()
         self._desk.deliver()

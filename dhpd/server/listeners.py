@@ -114,6 +114,13 @@ def _bind_unix(path: Path) -> socket.socket:
     return sock
 
 
+def remove_sockets(addresses: list[str]) -> None:
+    """Removes the socket files of servers that are closed: they would stay."""
+    for address in addresses:
+        if address.startswith("unix:"):
+            Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+
+
 def _remove_stale(path: Path) -> None:
     if not stat.S_ISSOCK(path.stat().st_mode):
         raise AddressTaken(f"unix:{path} can't be listened on: a file that is no socket is there.")
