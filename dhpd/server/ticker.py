@@ -8,8 +8,8 @@ daemon that was stopped would otherwise end every lease whose renewal lies unrea
 import asyncio
 from collections.abc import Callable
 
-from dhpd.engine.core import Core
 from dhpd.engine.moments import Now
+from dhpd.engine.settling import Settling
 
 from .clock import Clock, monotonic_ms, wall_ms
 
@@ -21,7 +21,7 @@ MIN_TICK_MS = 10
 
 
 class Ticker:
-    def __init__(self, engine: Core, clock: Clock, after_tick: Callable[[], None]) -> None:
+    def __init__(self, engine: Settling, clock: Clock, after_tick: Callable[[], None]) -> None:
         """`after_tick` is called when a tick has done its work."""
         self._engine = engine
         self._clock = clock

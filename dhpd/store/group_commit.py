@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dhpd.engine.core import Core
 from dhpd.engine.journal import Batch
 from dhpd.engine.moments import Now
+from dhpd.engine.settling import Settling
 
 from .backend import DiskError, StoreBackend
 
@@ -24,7 +24,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        engine: Core,
+        engine: Settling,
         store: StoreBackend,
         head: int,
         now: Callable[[], Now],

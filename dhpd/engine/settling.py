@@ -1,0 +1,171 @@
+"""What is on disk and what isn't: start, commit, and the undo of a commit that failed.
+
+Owns what the store's word means for memory. Nothing but `committed` lets anything out that was looked at since the last
+commit; `rolled_back` takes memory back to it, leases, waiters and sessions apart. Pure.
+"""
+
+from collections.abc import Callable, Iterable
+
+from dhp_protocol.errors import StoreUnavailable
+
+from .apply import KEEPS_FENCE, apply
+from .core import Settings
+from .facts import RUNNING, Handoff, Status
+from .journal import Batch, Extension, Journal
+from .moments import Now
+from .records import Cancelled, Claimed, Completed, Entry, Failed, Orphaned, Released
+from .serving import Serving
+from .waiting import Waiter
+
+FLUSH_AFTER_MS = 1_000
+"""The table of facts lags this much behind, at least."""
+FLUSH_SLICE = 256
+FLUSH_SLICE_WANTED = 2_048
+
+_ENDS_HOLD = (Orphaned, Released, Failed, Completed, Cancelled)
+
+
+class Settling(Serving):
+    def __init__(self, settings: Settings, fresh_name: Callable[[], str], *, purged_fence: int = 0) -> None:
+        super().__init__(settings, fresh_name, purged_fence=purged_fence)
+        self._going_back: list[Waiter] = []
+
+    def load(
+        self,
+        facts: Iterable[Handoff],
+        tail: Iterable[Entry],
+        extensions: dict[str, Extension],
+        counts: dict[Status, int],
+        *,
+        head: int,
+        covered: int,
+        now: Now,
+    ) -> None:
+        """Takes up what the store holds: the table of facts, the journal after it, and the leases' extensions.
+
+        `facts` holds all live handoffs, and those ended ones that `tail` speaks of; `counts` is of the whole table.
+        """
+        self.journal = Journal(head, covered)
+        self.ledger.counts.update(counts)
+        for handoff in facts:
+            self.ledger.admit(handoff, now.wall_ms)
+        for entry in tail:
+            before = self.ledger.get(entry.handoff)
+            if before is None or entry.position > before.position:
+                self.ledger.put(entry.handoff, apply(before, entry), now.wall_ms)
+            self.ledger.mark_dirty(entry.handoff, entry.position, now.lease_ms)
+        self.ledger.freed.clear()
+        held = [handoff for handoff in self.ledger if handoff.status == RUNNING]
+        for handoff in held:
+            self._extend(handoff, extensions.get(handoff.id), now)
+        running = {handoff.id for handoff in held}
+        self.journal.gathering.freed.extend(handoff for handoff in extensions if handoff not in running)
+
+    def _extend(self, handoff: Handoff, extension: Extension | None, now: Now) -> None:
+        """A lease that lived when the daemon ended gets a full ttl by the wall clock, once: a crash loop adds nothing."""
+        assert handoff.hold is not None
+        if extension is None or extension.fence != handoff.fence:
+            extension = Extension(handoff.id, handoff.fence, now.wall_ms + handoff.hold.ttl_ms)
+            self.journal.gathering.extended.append(extension)
+        # A wall clock that was set back mustn't prolong the lease beyond a ttl.
+        left_ms = min(extension.until_ms - now.wall_ms, handoff.hold.ttl_ms)
+        lease = self.leases.grant(handoff, now.lease_ms, end_ms=now.lease_ms + left_ms)
+        lease.extension_open = True
+        self.sessions.attach(lease)
+
+    def tick(self, now: Now) -> None:
+        """Ends what is due at `now`; whatever that came to is gathered like a command."""
+        super().tick(now)
+        self.seal_if_full(now)
+
+    def seal_if_full(self, now: Now) -> None:
+        """Between commands: a full batch is closed, so that no command is split over two commits."""
+        if self.journal.gathering.full:
+            self._seal(now)
+
+    def wants_commit(self, now: Now) -> bool:
+        """Whether there is something to write."""
+        since = self.ledger.dirty_since_ms()
+        stale = since is not None and now.lease_ms - since >= FLUSH_AFTER_MS
+        return self.journal.sealed or not self.journal.gathering.empty or self.journal.coverage_wanted or stale
+
+    def take_batch(self, now: Now) -> Batch:
+        """What to write next."""
+        if not self.journal.sealed:
+            self._seal(now)
+        return self.journal.take()
+
+    def _seal(self, now: Now) -> None:
+        since = self.ledger.dirty_since_ms()
+        wanted = self.journal.coverage_wanted
+        if wanted or (since is not None and now.lease_ms - since >= FLUSH_AFTER_MS):
+            batch = self.journal.gathering
+            limit = FLUSH_SLICE_WANTED if wanted else FLUSH_SLICE
+            batch.facts, batch.flushed, batch.covers = self.ledger.take_dirty(limit, self.journal.position)
+        self.journal.seal()
+
+    def committed(self, now: Now, failed: frozenset[str] = frozenset()) -> Batch:
+        """The batch is on disk, but for the handoffs in `failed`, whose changes are undone."""
+        batch, undone = self.journal.committed(failed)
+        if failed:
+            self._drop_undone_claims(undone)
+            for handoff, before in self.journal.undo_of(batch, failed):
+                self._restore(handoff, before, now)
+            self.ledger.mark_dirty_again(batch.flushed, self.journal.durable)
+        for entry in batch.entries:
+            record = entry.record
+            if isinstance(record, _ENDS_HOLD):
+                self._drop_lease(entry.handoff, record.fence - (type(record) not in KEEPS_FENCE))
+        for facts in batch.facts:
+            self.ledger.stored(facts, awaited=self.waiting.awaited(facts.id))
+        self._going_back.clear()
+        return batch
+
+    def lost_touch(self) -> None:
+        """Whether the batch in flight is on disk isn't known: nothing is believed until `committed` or `rolled_back`."""
+        self.available = False
+        self._going_back.extend(self.journal.refuse_waiting())
+
+    def rolled_back(self, now: Now) -> None:
+        """Nothing since the last commit is on disk: memory goes back to it."""
+        undo, back, batches = self.journal.rolled_back()
+        for batch in batches:
+            self._drop_undone_claims(batch.entries)
+            self.ledger.mark_dirty_again(batch.flushed, self.journal.durable)
+            self.journal.gathering.extended.extend(batch.extended)
+            self.journal.gathering.freed.extend(batch.freed)
+        for handoff, before in undo:
+            self._restore(handoff, before, now)
+        for waiter in (*self._going_back, *back):
+            if self.sessions.of(waiter.address.connection) is not None:
+                self.waiting.add(waiter)
+        self._going_back.clear()
+
+    def back_in_touch(self, now: Now) -> None:
+        """The store takes writes again."""
+        self.available = True
+        self.tick(now)
+        self.serve_all(now)
+
+    def _restore(self, handoff: str, before: Handoff | None, now: Now) -> None:
+        self.ledger.put(handoff, before, now.wall_ms)
+        if before is not None and before.status == RUNNING:
+            lease = self.leases.get(handoff, before.fence)
+            assert lease is not None, "leases live outside of what is undone"
+            self.leases.mind_again(lease)
+        if before is None:
+            for waiter in (*self.waiting.results_of(handoff), *self.waiting.claims_of(handoff)):
+                self.waiting.remove(waiter)
+                self.reply(
+                    waiter.address, StoreUnavailable("The handoff waited for could not be kept: dispatch it again.")
+                )
+
+    def _drop_undone_claims(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry.record, Claimed):
+                self._drop_lease(entry.handoff, entry.record.fence)
+
+    def _drop_lease(self, handoff: str, fence: int) -> None:
+        lease = self.leases.drop(handoff, fence)
+        if lease is not None:
+            self.sessions.detach(lease)

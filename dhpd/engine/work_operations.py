@@ -1,0 +1,83 @@
+"""Operations on the work itself: dispatch, checkpoint, complete, cancel, ack."""
+
+from msgspec import UNSET
+
+from dhp_protocol.errors import ResultInvalid
+from dhp_protocol.messages import Ack, Cancel, Checkpoint, Complete
+from dhp_protocol.replies import CancelledEvent, CancelReply, CompleteReply, DispatchReply, Empty
+
+from .claim_operations import draining
+from .dispatching import PreparedDispatch, decide_ack, decide_cancel, decide_dispatch
+from .facts import RUNNING, Handoff
+from .moments import Now
+from .settling import Settling
+from .waiting import Address
+from .writing import decide_checkpoint, decide_complete
+
+
+def dispatch(core: Settling, prepared: PreparedDispatch, to: Address, now: Now) -> None:
+    facts = core.ledger.get(prepared.handoff)
+    if facts is not None:
+        facts = core.look(prepared.handoff, now)
+        core.reply(to, DispatchReply(handoff=facts.id, created=False, status=facts.status), facts)
+        return
+    if core.draining:
+        raise draining()
+    parent = None
+    if prepared.request.parent is not UNSET and core.ledger.get(prepared.request.parent) is not None:
+        parent = core.look(prepared.request.parent, now)
+    changes = decide_dispatch(prepared, parent, core.purged_fence, now)
+    facts = core.change(prepared.handoff, None, changes, now)
+    core.reply(to, DispatchReply(handoff=facts.id, created=True, status=facts.status), facts)
+
+
+def checkpoint(core: Settling, request: Checkpoint, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    decision = decide_checkpoint(facts, request, core.settings.limits, now)
+    if decision.changes:
+        facts = core.change(facts.id, facts, decision.changes, now)
+    core.renew(facts, now)
+    core.reply(to, decision.answer, facts)
+
+
+def complete(core: Settling, request: Complete, verdict: ResultInvalid | None, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    decision = decide_complete(facts, request, verdict, core.settings.limits, now)
+    if decision.changes:
+        facts = core.change(facts.id, facts, decision.changes, now)
+    core.reply(to, CompleteReply(duplicate=decision.duplicate), facts)
+
+
+def cancel(core: Settling, request: Cancel, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    reason = None if request.reason is UNSET else request.reason
+    facts = _cancel_one(core, facts, reason, now)
+    if request.children:
+        line = [facts.id]
+        while line:
+            for child in core.ledger.children(line.pop()):
+                line.append(child.id)
+                _cancel_one(core, core.look(child.id, now), reason, now)
+        core.reply_of_all(to, CancelReply(status=facts.status))
+    else:
+        core.reply(to, CancelReply(status=facts.status), facts)
+
+
+def _cancel_one(core: Settling, facts: Handoff, reason: str | None, now: Now) -> Handoff:
+    lease = core.leases.get(facts.id, facts.fence) if facts.status == RUNNING else None
+    changes = decide_cancel(facts, reason, now)
+    if not changes:
+        return facts
+    after = core.change(facts.id, facts, changes, now)
+    if lease is not None and not lease.detached:
+        event = CancelledEvent(handoff=facts.id, fence=lease.fence, reason=reason)
+        core.notify(lease.session, event, after)
+    return after
+
+
+def ack(core: Settling, request: Ack, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    changes = decide_ack(facts, now)
+    if changes:
+        facts = core.change(facts.id, facts, changes, now)
+    core.reply(to, Empty(), facts)
