@@ -194,19 +194,21 @@ class Journal:
         self._gathering = Batch(self.position)
         return undo, back, batches
 
-    def refuse_waiting(self) -> list[Waiter]:
-        """Nobody knows whether the batch in flight is on disk: all that waits for it, or for later ones, hears so now.
+    def refuse_waiting(self) -> None:
+        """Nobody knows whether the batch in flight is on disk: whoever asked hears so now, rather than in a while.
 
-        Gives the waiters that go back to their places if it turns out that nothing was kept.
+        What would go out unasked, and what was granted to somebody who waits, stays until it is known.
         """
-        back: list[Waiter] = []
         for batch in (self._in_flight, *self._sealed, self._gathering):
             if batch is not None:
-                self._refuse(batch.outputs, back)
-                batch.outputs = []
-        self._refuse(self._for_coverage, back)
-        self._for_coverage = []
-        return back
+                batch.outputs = [output for output in batch.outputs if not self._refused(output)]
+        self._for_coverage = [reply for reply in self._for_coverage if not self._refused(reply)]
+
+    def _refused(self, output: Output) -> bool:
+        if not isinstance(output, Reply) or output.waiter is not None:
+            return False
+        self.ready.append(unavailable(output))
+        return True
 
     def _refuse(self, outputs: "list[Output] | list[Reply]", back: list[Waiter]) -> None:
         for output in outputs:

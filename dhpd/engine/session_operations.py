@@ -62,11 +62,13 @@ def heartbeat(core: Settling, request: Heartbeat, to: Address, now: Now) -> None
         if held and facts is not None and lease is not None and lease.live(now.lease_ms):
             core.renew(facts, now)
             renewed.append(ref.handoff)
-        else:
+        elif core.available:
             lost.append(ref.handoff)
     reply = HeartbeatReply(renewed=renewed, lost=lost)
-    if lost and core.available:
-        core.reply_of_all(to, reply)  # That a lease is lost may be taken back by a crash; that one is renewed, not.
+    # That a lease is lost may be taken back by a crash, so it waits for the disk, and while there is none it isn't
+    # said; that one is renewed depends on nothing.
+    if lost:
+        core.reply_of_all(to, reply)
     else:
         core.reply(to, reply)
 

@@ -4,18 +4,16 @@ Owns what the store's word means for memory. Nothing but `committed` lets anythi
 commit; `rolled_back` takes memory back to it, leases, waiters and sessions apart. Pure.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from dhp_protocol.errors import StoreUnavailable
 
 from .apply import KEEPS_FENCE, apply
-from .core import Settings
 from .facts import RUNNING, Handoff, Status
 from .journal import Batch, Extension, Journal
 from .moments import Now
 from .records import Cancelled, Claimed, Completed, Entry, Failed, Orphaned, Released
 from .serving import Serving
-from .waiting import Waiter
 
 FLUSH_AFTER_MS = 1_000
 """The table of facts lags this much behind, at least."""
@@ -26,10 +24,6 @@ _ENDS_HOLD = (Orphaned, Released, Failed, Completed, Cancelled)
 
 
 class Settling(Serving):
-    def __init__(self, settings: Settings, fresh_name: Callable[[], str], *, purged_fence: int = 0) -> None:
-        super().__init__(settings, fresh_name, purged_fence=purged_fence)
-        self._going_back: list[Waiter] = []
-
     def load(
         self,
         facts: Iterable[Handoff],
@@ -118,13 +112,12 @@ class Settling(Serving):
                 self._drop_lease(entry.handoff, record.fence - (type(record) not in KEEPS_FENCE))
         for facts in batch.facts:
             self.ledger.stored(facts, awaited=self.waiting.awaited(facts.id))
-        self._going_back.clear()
         return batch
 
     def lost_touch(self) -> None:
         """Whether the batch in flight is on disk isn't known: nothing is believed until `committed` or `rolled_back`."""
         self.available = False
-        self._going_back.extend(self.journal.refuse_waiting())
+        self.journal.refuse_waiting()
 
     def rolled_back(self, now: Now) -> None:
         """Nothing since the last commit is on disk: memory goes back to it."""
@@ -134,12 +127,11 @@ class Settling(Serving):
             self.ledger.mark_dirty_again(batch.flushed, self.journal.durable)
             self.journal.gathering.extended.extend(batch.extended)
             self.journal.gathering.freed.extend(batch.freed)
-        for handoff, before in undo:
+        for handoff, before in dict(undo).items():  # Newest first: the last word is how it was at the last commit.
             self._restore(handoff, before, now)
-        for waiter in (*self._going_back, *back):
+        for waiter in back:
             if self.sessions.of(waiter.address.connection) is not None:
                 self.waiting.add(waiter)
-        self._going_back.clear()
 
     def back_in_touch(self, now: Now) -> None:
         """The store takes writes again."""

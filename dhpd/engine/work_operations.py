@@ -25,7 +25,7 @@ def dispatch(core: Settling, prepared: PreparedDispatch, to: Address, now: Now) 
         raise draining()
     parent = None
     if prepared.request.parent is not UNSET and core.ledger.get(prepared.request.parent) is not None:
-        parent = core.look(prepared.request.parent, now)
+        parent = core.looked_at = core.look(prepared.request.parent, now)
     changes = decide_dispatch(prepared, parent, core.purged_fence, now)
     facts = core.change(prepared.handoff, None, changes, now)
     core.reply(to, DispatchReply(handoff=facts.id, created=True, status=facts.status), facts)

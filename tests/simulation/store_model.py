@@ -1,0 +1,173 @@
+"""A store in memory that can fail wherever a disk can.
+
+Owns what is "on disk": the journal, the table of facts, the extensions. It keeps encoded bytes, as a disk does, so that
+nothing of a live object survives in it. An append fails before anything is written, or after all of it was: which of the
+two, only `settle` tells.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from dhpd.engine.facts import FINAL, CheckpointFacts, Handoff
+from dhpd.engine.journal import Batch, Extension
+from dhpd.engine.lookups import ListLookup
+from dhpd.engine.records import Checkpointed, Entry, decode_record, encode_record
+from dhpd.store.backend import Appended, DiskError, Loaded, StoredRecord, StoreError
+
+_encode_facts = msgspec.msgpack.Encoder().encode
+_decode_facts = msgspec.msgpack.Decoder(Handoff).decode
+
+
+class Outcome(Enum):
+    """How the next append ends."""
+
+    KEPT = "kept"
+    FAILS = "fails, nothing written"
+    FAILS_BUT_KEPT = "fails, all written"
+    POISON = "one handoff's records can't be stored"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of the journal, as a disk holds it."""
+
+    position: int
+    handoff: str
+    prev: int
+    anchor: int
+    body: bytes
+    payload: bytes | None
+
+
+class ModelStore:
+    durability = "nothing: it is a model"
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+        self.facts: dict[str, bytes] = {}
+        self.extensions: dict[str, Extension] = {}
+        self.covered = 0
+        self.outcome = Outcome.KEPT
+        self.settle_failures = 0
+        self.unreadable = False
+
+    @property
+    def head(self) -> int:
+        return max(self.rows, default=0)
+
+    async def load(self) -> Loaded:
+        facts = [_decode_facts(raw) for raw in self.facts.values()]
+        tail = [self._entry(row) for position, row in sorted(self.rows.items()) if position > self.covered]
+        spoken_of = {entry.handoff for entry in tail}
+        counts: dict[str, int] = {}
+        for handoff in facts:
+            counts[handoff.status] = counts.get(handoff.status, 0) + 1
+        return Loaded(
+            head=self.head,
+            covered=self.covered,
+            purged_fence=0,
+            counts=counts,  # type: ignore[arg-type]
+            facts=[handoff for handoff in facts if handoff.status not in FINAL or handoff.id in spoken_of],
+            tail=tail,
+            extensions=dict(self.extensions),
+        )
+
+    async def append(self, batch: Batch, expected_head: int) -> Appended:
+        outcome, self.outcome = self.outcome, Outcome.KEPT
+        if self.head != expected_head:
+            raise StoreError("Another daemon has written to this store.")
+        if outcome is Outcome.FAILS:
+            raise DiskError("simulated: nothing written")
+        failed = frozenset({batch.entries[0].handoff}) if outcome is Outcome.POISON and batch.entries else frozenset()
+        kept = [entry for entry in batch.entries if entry.handoff not in failed]
+        for entry in kept:
+            assert entry.position not in self.rows, "a position is written once"
+            self.rows[entry.position] = Row(
+                entry.position, entry.handoff, entry.prev, entry.anchor, encode_record(entry.record), entry.payload
+            )
+        for handoff in batch.facts:
+            if handoff.id not in failed:
+                self.facts[handoff.id] = _encode_facts(handoff)
+        if batch.covers is not None and not failed:
+            self.covered = batch.covers
+        for freed in batch.freed:
+            self.extensions.pop(freed, None)
+        for extension in batch.extended:
+            self.extensions[extension.handoff] = extension
+        if outcome is Outcome.FAILS_BUT_KEPT:
+            raise DiskError("simulated: all written")
+        return Appended(self.head if kept else expected_head, failed)
+
+    async def settle(self) -> int:
+        if self.settle_failures:
+            self.settle_failures -= 1
+            raise DiskError("simulated: still failing")
+        return self.head
+
+    async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
+        self._readable()
+        return [_decode_facts(self.facts[handoff]) for handoff in handoffs if handoff in self.facts]
+
+    async def payloads(self, positions: Sequence[int]) -> dict[int, bytes]:
+        self._readable()
+        rows = ((position, self.rows.get(position)) for position in positions)
+        return {position: row.payload for position, row in rows if row is not None and row.payload is not None}
+
+    async def records_of(self, head: int, after_n: int, limit: int) -> list[StoredRecord]:
+        self._readable()
+        chain = [StoredRecord(row.position, row.handoff, decode_record(row.body)) for row in self._chain(head)]
+        return [stored for stored in reversed(chain) if stored.record.n > after_n][:limit]
+
+    async def checkpoints_of(self, head: int, after_seq: int, limit: int) -> list[CheckpointFacts]:
+        found = []
+        for stored in await self.records_of(head, 0, len(self.rows)):
+            record = stored.record
+            if isinstance(record, Checkpointed) and record.seq > after_seq:
+                found.append(CheckpointFacts(record.seq, record.sha256, stored.position, record.at_ms))
+        return found[:limit]
+
+    async def handoffs(self, lookup: ListLookup) -> tuple[list[Handoff], int | None]:
+        self._readable()
+        wanted = {"status": lookup.status, "kind": lookup.kind, "holder": lookup.worker}
+        page = []
+        for raw in self.facts.values():
+            facts = _decode_facts(raw)
+            fits = all(value is msgspec.UNSET or getattr(facts, name) == value for name, value in wanted.items())
+            name, _, value = (lookup.label or "").partition("=")
+            fits = fits and (lookup.label is msgspec.UNSET or (facts.labels or {}).get(name) == value)
+            if fits and facts.number > lookup.after:
+                page.append(facts)
+        page.sort(key=lambda facts: facts.number)
+        return page[: lookup.limit], page[lookup.limit - 1].number if len(page) > lookup.limit else None
+
+    async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
+        self._readable()
+        later = sorted(at for at in self.rows if at > position)[:limit]
+        return [
+            StoredRecord(at, self.rows[at].handoff, decode_record(self.rows[at].body), self._kind_of(self.rows[at]))
+            for at in later
+        ]
+
+    async def close(self) -> None:
+        pass
+
+    def _readable(self) -> None:
+        if self.unreadable:
+            raise DiskError("simulated: can't be read")
+
+    def _entry(self, row: Row) -> Entry:
+        return Entry(row.position, row.handoff, row.prev, row.anchor, decode_record(row.body), row.payload)
+
+    def _kind_of(self, row: Row) -> str | None:
+        raw = self.facts.get(row.handoff)
+        return _decode_facts(raw).kind if raw is not None else None
+
+    def _chain(self, head: int) -> list[Row]:
+        chain = []
+        at = head
+        while at:
+            row = self.rows[at]
+            chain.append(row)
+            at = row.prev if row.prev in self.rows else row.anchor
+        return chain
