@@ -59,10 +59,14 @@ def heartbeat(core: Settling, request: Heartbeat, to: Address, now: Now) -> None
         facts = core.ledger.get(ref.handoff)
         lease = core.leases.get(ref.handoff, ref.fence)
         held = facts is not None and facts.status == RUNNING and facts.fence == ref.fence
-        if held and facts is not None and lease is not None and lease.live(now.lease_ms):
-            core.renew(facts, now)
-            renewed.append(ref.handoff)
-        elif core.available:
+        if held and facts is not None and lease is not None:
+            if lease.live(now.lease_ms):
+                core.renew(facts, now)
+                renewed.append(ref.handoff)
+                continue
+            if core.available:
+                core.expire(facts, lease, now)
+        if core.available:
             lost.append(ref.handoff)
     reply = HeartbeatReply(renewed=renewed, lost=lost)
     # That a lease is lost may be taken back by a crash, so it waits for the disk, and while there is none it isn't
