@@ -33,13 +33,13 @@ def main(
         config = load_config(file, environment(), flags)
     except ConfigError as error:
         _end(str(error), 2)
-    from .server.daemon import CannotStart, run
+    from .server.daemon import CannotRun, run
 
     try:
         run(config)
     except ConfigError as error:
         _end(str(error), 2)
-    except CannotStart as error:
+    except CannotRun as error:
         _end(str(error), 1)
 
 

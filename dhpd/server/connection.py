@@ -6,7 +6,6 @@ means is the desk's business.
 
 import asyncio
 import socket
-from collections import deque
 from typing import Any, Protocol, cast
 
 from msgspec import UNSET, UnsetType
@@ -23,6 +22,10 @@ DRAIN_S = 1.0
 UNREAD_S = 30.0
 """How long a peer that has ended its input may take to read its answers."""
 KEEPALIVE_IDLE_S = 15
+TURN_FRAMES = 64
+"""So many frames of one connection are taken in, then the others have their turn."""
+TURN_BYTES = 64 * 1024
+"""A read of so many bytes is a turn's worth: the loop would read on for as long as the peer sends."""
 
 
 class Desk(Protocol):
@@ -59,11 +62,13 @@ class Connection(asyncio.Protocol):
         self._framer = Framer(config.max_frame_bytes)
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
-        self._backlog: deque[Frame] = deque()
+        self._more = False  # There may be frames in the framer that haven't been taken in.
+        self._turn: asyncio.Handle | None = None
         self._paused = False
         self._input_ended = False
         self._closing = False
         self._ended = False
+        self._last_moment: asyncio.TimerHandle | None = None
 
     # --- the transport's side ----------------------------------------------------------------------------------------
 
@@ -79,11 +84,8 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            return
-        for item in self._framer.feed(data):
-            self._take(item)
-        self._worked()
+        if not self._closing:
+            self._take_in(data)
 
     def eof_received(self) -> bool:
         if not self._input_ended:
@@ -92,13 +94,17 @@ class Connection(asyncio.Protocol):
             self._input_ended = True
             self._desk.input_ended(self)
             self._worked()
-            self._end_when_answered()
+            if self._ended and self._transport is not None:
+                self._transport.close()  # It was only drained, so that the last answer arrives.
         return True  # The answers still go out; `_end` closes.
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closing = True
         self.writable.set()
+        for handle in (self._turn, self._last_moment):
+            if handle is not None:
+                handle.cancel()
         self._desk.closed(self)
 
     def pause_writing(self) -> None:
@@ -158,15 +164,24 @@ class Connection(asyncio.Protocol):
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _take_in(self, data: bytes = b"") -> None:
+        """Takes what has come to the desk, a turn's worth and no more than can be answered; the framer keeps the rest."""
+        self._more = len(data) >= TURN_BYTES
+        for taken, item in enumerate(self._framer.feed(data), 1):
+            self._take(item)
+            if taken == TURN_FRAMES or self._full():
+                self._more = True
+                break
+        self._worked()
+
     def _take(self, item: Frame | Fault) -> None:
-        if isinstance(item, Fault):
-            self.send_error(UNSET, item.error, item.counted)
-            if item.close:
-                self._closing = True
-        elif self._backlog or self._full():
-            self._backlog.append(item)
-        else:
+        if isinstance(item, Frame):
             self._decode(item)
+            return
+        self.send_error(UNSET, item.error, item.counted)
+        if item.close:
+            self._closing = True
+            self._desk.input_ended(self)
 
     def _decode(self, frame: Frame) -> None:
         try:
@@ -193,22 +208,28 @@ class Connection(asyncio.Protocol):
         """Reads no more than can be answered: the peer's own buffers fill, and it waits."""
         if self._transport is None:
             return
-        took = False
-        while self._backlog and not self._full():
-            self._decode(self._backlog.popleft())
-            took = True
-        want = bool(self._backlog) or self._full()
+        if self._closing:
+            self._more = False
+        full = self._full()
+        want = self._more or full
         if want and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         elif not want and self._paused:
             self._paused = False
             self._transport.resume_reading()
-        if took:
-            self._desk.worked()
+        if self._more and not full and self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if self._closing:
+            self._consider_reading()
+        else:
+            self._take_in()
 
     def _end_when_answered(self) -> None:
-        if (self._input_ended or self._closing) and self.unanswered <= 0 and not self._backlog and not self._out:
+        if (self._input_ended or self._closing) and self.unanswered <= 0 and not self._more and not self._out:
             self._end()
 
     def _end(self) -> None:
@@ -220,12 +241,12 @@ class Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         if self._input_ended:
             transport.close()
-            loop.call_later(UNREAD_S, transport.abort)
+            self._last_moment = loop.call_later(UNREAD_S, transport.abort)
         else:
             self._closing = True
             if transport.can_write_eof():
                 transport.write_eof()
-            loop.call_later(DRAIN_S, transport.abort)
+            self._last_moment = loop.call_later(DRAIN_S, transport.abort)
 
 
 def _is_local(transport: asyncio.Transport) -> bool:

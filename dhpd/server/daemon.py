@@ -46,8 +46,8 @@ STOP_WITHIN_S = 4.0
 _log = logging.getLogger(__name__)
 
 
-class CannotStart(Exception):
-    """The directory is in use, the store is broken, or an address is taken; the message says which."""
+class CannotRun(Exception):
+    """The directory is in use, the store is broken, an address is taken, or it broke later; the message says which."""
 
 
 class Daemon:
@@ -62,6 +62,7 @@ class Daemon:
         self._idle_since_ms: int | None = None
         self.addresses: list[str] = []
         self.stopping = asyncio.Event()
+        self.failure: BaseException | None = None
 
     async def start(self, data: Path) -> None:
         """Loads the store and listens."""
@@ -97,7 +98,7 @@ class Daemon:
             self._store.durability,
             lambda: (self._commits.commits, self._commits.records),
         )
-        self._ticker = Ticker(engine, self._clock, self._ticked)
+        self._ticker = Ticker(engine, self._clock, self._ticked, self._fail)
         self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke)
         self._writer = asyncio.create_task(self._commits.run())
         self._writer.add_done_callback(self._writer_ended)
@@ -165,9 +166,13 @@ class Daemon:
             self.stopping.set()
 
     def _writer_ended(self, writer: asyncio.Task[None]) -> None:
-        """Without its writer the daemon is no use: better a restart than answers that never come."""
-        if not writer.cancelled():
-            _log.critical("the writer has ended", exc_info=writer.exception())
+        if not writer.cancelled() and (error := writer.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Without its writer or its ticks a daemon is no use: better a new start from the disk than answers never sent."""
+        _log.critical("the daemon can't go on", exc_info=error)
+        self.failure = error
         self.stopping.set()
 
 
@@ -180,7 +185,7 @@ async def serve(config: Config, directory: DataDirectory) -> None:
     try:
         store = await SqliteStore.open(directory.store, power_safe=config.power_safe)
     except StoreError as error:
-        raise CannotStart(str(error)) from None
+        raise CannotRun(str(error)) from None
     daemon = Daemon(config, store)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -189,17 +194,21 @@ async def serve(config: Config, directory: DataDirectory) -> None:
         await daemon.start(directory.path)
     except (AddressTaken, StoreError, DiskError) as error:
         await store.close()
-        raise CannotStart(str(error)) from None
+        raise CannotRun(str(error)) from None
     directory.publish(
         {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
     )
     print("dhpd ready", *daemon.addresses, flush=True)
     await daemon.stopping.wait()
     await daemon.stop()
+    if daemon.failure is not None:
+        raise CannotRun(
+            f"The daemon could not go on: {daemon.failure}. What was acknowledged is on disk; start it again."
+        )
 
 
 def run(config: Config) -> None:
-    """Runs the daemon until it is told to stop; raises `CannotStart`, or `ConfigError` for an address."""
+    """Runs the daemon until it is told to stop; raises `CannotRun`, or `ConfigError` for an address."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     os.umask(0o077)
@@ -208,7 +217,7 @@ def run(config: Config) -> None:
     try:
         directory.hold()
     except DirectoryInUse as error:
-        raise CannotStart(str(error)) from None
+        raise CannotRun(str(error)) from None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(config, directory))

@@ -124,7 +124,14 @@ class Desk:
         self._poke()
 
     def _begin(self, request: AnyRequest, to: Address, lane: str) -> None:
-        """Hands the request to the engine, at once where that is possible."""
+        """Hands the request to the engine; a mistake of our own costs one request, and nobody else anything."""
+        try:
+            self._hand_over(request, to, lane)
+        except Exception:
+            _log.exception("a request could not be carried out")
+            self._engine.reply(to, _mistake())
+
+    def _hand_over(self, request: AnyRequest, to: Address, lane: str) -> None:
         match request:
             case Dispatch():
                 self._begin_dispatch(request, to, lane or _ANY_HANDOFF)
@@ -226,7 +233,7 @@ class Desk:
             self._engine.reply(to, _unreadable())
         except Exception:
             _log.exception("a request could not be carried out")
-            self._engine.reply(to, Internal("The daemon could not carry this out; its log says more."))
+            self._engine.reply(to, _mistake())
         for request, address in self._lanes.pop(key):  # In order: if one has to wait, those after it line up behind it.
             self._enter(request, address)
         connection = self.connections.get(key[0])
@@ -312,7 +319,7 @@ class Desk:
             return _unreadable()
         except Exception:
             _log.exception("an answer could not be read")
-            return Internal("The daemon could not read this; its log says more.")
+            return _mistake()
 
     def _lease_left(self, handoff: str, fence: int) -> int | None:
         facts = self._engine.ledger.get(handoff)
@@ -335,6 +342,10 @@ def _lane_of(request: AnyRequest) -> str:
 
 def _unreadable() -> StoreUnavailable:
     return StoreUnavailable("The store could not be read: send the same request again.", after_ms=200)
+
+
+def _mistake() -> Internal:
+    return Internal("The daemon could not carry this out; its log says more.")
 
 
 class _IntentMembers(Struct):

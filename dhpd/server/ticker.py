@@ -21,11 +21,14 @@ MIN_TICK_MS = 10
 
 
 class Ticker:
-    def __init__(self, engine: Settling, clock: Clock, after_tick: Callable[[], None]) -> None:
-        """`after_tick` is called when a tick has done its work."""
+    def __init__(
+        self, engine: Settling, clock: Clock, after_tick: Callable[[], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """`after_tick` is called when a tick has done its work; `failed` when it couldn't, and there are no more ticks."""
         self._engine = engine
         self._clock = clock
         self._after_tick = after_tick
+        self._failed = failed
         self._timer: asyncio.Handle | None = None
         self._stopped = False
         self._ticking = False
@@ -70,7 +73,11 @@ class Ticker:
             self._timer = asyncio.get_running_loop().call_soon(self._intake, reading_ms, polls - 1)
             return
         now = Now(reading_ms, wall_ms())
-        self._engine.tick(now)
+        try:
+            self._engine.tick(now)
+        except Exception as error:
+            self._failed(error)
+            return
         self._clock.lease.schedule(max(self._engine.next_tick_ms(now), reading_ms + MIN_TICK_MS))
         self._ticking = False
         self._sleep()
