@@ -4,24 +4,26 @@ Owns the checks that a typed decoder leaves out: UTF-8, nesting, doubled names, 
 """
 
 import re
+from itertools import accumulate
 from typing import Any, get_args
 
 import msgspec
 
 from .errors import BadJson, DHPError, InvalidRequest, UnknownOp
-from .messages import AnyRequest, RequestId
+from .messages import AnyRequest, Dispatch, Fail, Heartbeat, RequestId
 
 OPS = frozenset(cls.__struct_config__.tag for cls in get_args(AnyRequest))
 """Every operation's name."""
 
 _decode_request = msgspec.json.Decoder(AnyRequest).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_id = msgspec.json.Decoder(RequestId).decode
 _encode = msgspec.json.Encoder().encode
 
-_UNKNOWN_MEMBER = re.compile(r"unknown field `(.*)`")
+_UNKNOWN_MEMBER = re.compile(r"unknown field `(.*?)`(?: - at `\$[^`]*`)?$")
 _MISSING_MEMBER = re.compile(r"missing required field `(.*?)`")
-_MEMBER_PATH = re.compile(r" - at (?:key in )?`\$\.?([^`]*)`$")
+_MEMBER_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _MEMBER_NAME = re.compile(rb'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*')
 _SURROGATE_ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\."
@@ -40,8 +42,9 @@ class RequestFault(Exception):
 def decode_request(body: bytes, max_depth: int) -> AnyRequest:
     """The request in `body`; raises `RequestFault`.
 
-    `bad_json` where the body is no JSON object in UTF-8 or is nested deeper than `max_depth` (the body is level 1),
-    `unknown_op`, and `invalid_request` naming the member for everything else.
+    The first of these that holds is told: `bad_json` where the body is no JSON object in UTF-8 or is nested deeper than
+    `max_depth` (the body is level 1); `invalid_request` for a lone surrogate; `invalid_request` for a doubled name;
+    `unknown_op`; `invalid_request` naming the member for everything else.
     """
     check_text(body, max_depth)
     try:
@@ -51,11 +54,9 @@ def decode_request(body: bytes, max_depth: int) -> AnyRequest:
     except (msgspec.DecodeError, RecursionError) as error:
         raise _not_json(body, error) from None
     if _encode(request) != body:  # Equal bytes, as our own clients send, can't hold a name twice.
-        doubled = doubled_member(body)
+        doubled = doubled_member(body) or _doubled_inside(request, body)
         if doubled is not None:
-            raise RequestFault(
-                InvalidRequest(f"{doubled} stands there twice: say it once.", member=doubled), request.id
-            )
+            raise _doubled(doubled, request.id)
     if isinstance(request.id, str) and not _fits(request.id):
         raise RequestFault(InvalidRequest("An id may have 256 bytes.", member="id"))
     return request
@@ -74,21 +75,27 @@ def check_text(body: bytes, max_depth: int) -> None:
 
 
 def nested_deeper(body: bytes, max_depth: int) -> bool:
-    """Whether JSON text has more than `max_depth` levels. Cheap where there are few brackets; linear per level else."""
-    opened = len(body.split(b"{", max_depth)) + len(body.split(b"[", max_depth)) - 2
-    if opened <= max_depth:
+    """Whether JSON text has more than `max_depth` levels; where the brackets don't match, either answer may come.
+
+    Linear, and made of passes in C: about 5 ms per MiB of ordinary JSON, 40 ms of the worst there is.
+    """
+    if body.count(b"{") + body.count(b"[") <= max_depth:
         return False
-    outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    brackets = outside_strings.translate(_ROUNDED, _NOT_BRACKETS)
-    for _ in range(max_depth):
-        brackets = brackets.replace(b"()", b"")
-        if not brackets:
-            return False
-    return True  # Or the brackets don't match, which the decoder would refuse as well.
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = body.translate(_ROUNDED, _NEITHER_BRACKET_NOR_QUOTE).replace(b'""', b"")
+    if b'"' in marks:  # What is left between two quotes stood in strings.
+        marks = b"".join(marks.split(b'"')[::2])
+    levels = min(4, max_depth)  # Most text is shallow: taking its innermost pairs out leaves little to add up.
+    for _ in range(levels):
+        marks = marks.replace(b"()", b"")
+    steps = marks.replace(b"(" * 16, b"\x10").replace(b")" * 16, b"\xf0").translate(_STEPS)
+    return levels + max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth
 
 
 _ROUNDED = bytes.maketrans(b"[{]}", b"(())")
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NEITHER_BRACKET_NOR_QUOTE = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_STEPS = bytes.maketrans(b"()", b"\x01\xff")  # As signed bytes: one level down, one up.
 
 
 def doubled_member(body: bytes) -> str | None:
@@ -113,6 +120,31 @@ def doubled_member(body: bytes) -> str | None:
 _VALUE_END = frozenset((b",", b"}", b" ", b"\t"))
 
 
+def _doubled_inside(request: AnyRequest, body: bytes) -> str | None:
+    """As `doubled_member`, within the members that have members of their own; payloads are none of them."""
+    if isinstance(request, Heartbeat):
+        raw = _decode_members(body)["leases"]
+        # A lease's two names and its handoff hold no quote, so each lease has six unless a name comes again.
+        if bytes(raw).count(b'"') == 6 * len(request.leases):
+            return None
+        names = (doubled_member(bytes(lease)) for lease in _decode_list(raw))
+        return next((f"leases[{index}].{name}" for index, name in enumerate(names) if name is not None), None)
+    if isinstance(request, Fail):
+        return _prefixed("error", doubled_member(bytes(_decode_members(body)["error"])))
+    if isinstance(request, Dispatch) and request.labels:
+        return _prefixed("labels", doubled_member(bytes(_decode_members(body)["labels"])))
+    return None
+
+
+def _prefixed(member: str, name: str | None) -> str | None:
+    return None if name is None else f"{member}.{name}"
+
+
+def _doubled(member: str, request_id: RequestId | msgspec.UnsetType) -> RequestFault:
+    error = InvalidRequest(f"{member} stands there twice: say it once.", member=member)
+    return RequestFault(error, msgspec.UNSET if member == "id" else request_id)
+
+
 def request_id_of(body: bytes) -> RequestId | msgspec.UnsetType:
     """The `id` of a request that isn't good otherwise; UNSET if that can't be told."""
     try:
@@ -135,11 +167,14 @@ def _invalid(body: bytes, problem: str) -> RequestFault:
     except (msgspec.DecodeError, RecursionError) as error:  # Behind the member that was wrong, it is no JSON at all.
         return _not_json(body, error)
     request_id = request_id_of(body)
+    doubled = doubled_member(body)
+    if doubled is not None:
+        return _doubled(doubled, request_id)
     op = _op_of(members)
     if isinstance(op, str) and op not in OPS:
         return RequestFault(UnknownOp(f"There is no operation {op[:64]!r} in this version.", op=op[:64]), request_id)
     if (unknown := _UNKNOWN_MEMBER.search(problem)) is not None:
-        member = unknown[1]
+        member = _joined(problem, unknown[1])
         return RequestFault(InvalidRequest(f"{op} takes no member {member}: leave it out.", member=member), request_id)
     if (missing := _MISSING_MEMBER.search(problem)) is not None:
         member = _joined(problem, missing[1])

@@ -6,6 +6,7 @@ never those of a frame that is too long. Does not look inside a body (`messages`
 Two forms, told apart by the first byte: counted ``LEN SP BODY LF`` begins with a digit, bare ``BODY LF`` with ``{``.
 """
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -14,6 +15,7 @@ from .errors import BadFrame, DHPError, FrameTooLarge
 
 _LF = 0x0A
 _CR = 0x0D
+_EMPTY_LINES = re.compile(rb"\n+|(?:\r\n){1,1024}")
 _OPENING_BRACE = 0x7B
 _MAX_LENGTH_DIGITS = 10
 
@@ -112,12 +114,10 @@ class Framer:
             return self._next_counted(buffer, start, available)
         if first == _OPENING_BRACE:
             return self._next_bare(buffer, start, available)
-        if first == _LF:
-            return 1, None
+        if (empty := _EMPTY_LINES.match(buffer, start)) is not None:
+            return empty.end() - start, None
         if first == _CR and available == 1:
             return 0, None
-        if first == _CR and buffer[start + 1] == _LF:
-            return 2, None
         self._discarding = True
         hint = "Begin a line with '{', or with the length of its body in bytes and a space."
         return 1, Fault(BadFrame(f"This line is no frame. {hint}"), self._counted, False)

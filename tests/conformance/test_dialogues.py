@@ -1,0 +1,53 @@
+"""The dialogues, against a real daemon: over TCP and a Unix socket, in counted and in bare frames."""
+
+import itertools
+import secrets
+from pathlib import Path
+
+import pytest
+
+from dhp_protocol.decoding import OPS
+from dhp_protocol.errors import ERROR_BY_CODE
+from tests.protocol.vectors import Case, load, parameters
+from tests.support.daemon_process import DaemonProcess
+
+from .conversation import Conversation
+
+NOT_SENT = {
+    # By no rule of this version.
+    *("unauthenticated", "forbidden", "effect_conflict", "budget_exceeded", "approval_expired", "already_decided"),
+    "not_primary",
+    # Only where a disk fails, a queue is full, or the daemon is wrong.
+    *("store_unavailable", "overloaded", "internal"),
+    # `frames.json` has them.
+    *("bad_frame", "frame_too_large"),
+}
+
+
+def play(case: Case, address: str, *, counted: bool) -> None:
+    with Conversation(address, secrets.token_hex(6), counted=counted) as conversation:
+        for number, step in enumerate(case["steps"], 1):
+            try:
+                conversation.play(step)
+            except (AssertionError, OSError) as error:
+                raise AssertionError(f"step {number} of {case['name']!r}: {error}\n{str(step)[:1000]}") from None
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "bare"])
+@pytest.mark.parametrize("case", [p for p in parameters("dialogues") if "alone" not in p.values[0]])
+def test_dialogue(case: Case, address: str, counted: bool) -> None:
+    play(case, address, counted=counted)
+
+
+@pytest.mark.parametrize("case", [p for p in parameters("dialogues") if "alone" in p.values[0]])
+def test_dialogue_with_a_daemon_of_its_own(case: Case, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data") as daemon:
+        play(case, daemon.address, counted=True)
+
+
+def test_the_dialogues_hold_every_operation_and_every_error_that_can_be_provoked() -> None:
+    steps = list(itertools.chain.from_iterable(case["steps"] for case in load("dialogues")))
+    good = {step["send"]["op"] for step in steps if "send" in step and step.get("expect", {}).get("ok", True)}
+    assert good == OPS
+    codes = {step["expect"]["error"]["code"] for step in steps if "error" in step.get("expect", {})}
+    assert codes == ERROR_BY_CODE.keys() - NOT_SENT

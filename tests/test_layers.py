@@ -1,0 +1,173 @@
+"""Imports point one way: dhp_protocol <- dhpd.engine <- dhpd.store <- dhpd.server, and dhp_protocol <- dhp_client.
+
+The pure layers do no I/O and read no clock: what they could do it with isn't imported there.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = {"dhp_protocol": ROOT / "protocol" / "dhp_protocol", "dhpd": ROOT / "dhpd", "dhp_client": ROOT / "dhp_client"}
+OURS = frozenset(SOURCES)
+
+MAY_IMPORT = {
+    "dhp_protocol": ("dhp_protocol",),
+    "dhpd.engine": ("dhp_protocol", "dhpd.engine"),
+    "dhpd.store": ("dhp_protocol", "dhpd.engine", "dhpd.store"),
+    "dhpd": ("dhp_protocol", "dhpd"),
+    "dhp_client": ("dhp_protocol", "dhp_client"),
+}
+"""Which of our own modules each layer may import. The longest prefix that fits a module is its layer."""
+
+PURE = ("dhp_protocol", "dhpd.engine")
+IMPURE_MODULES = frozenset(
+    (
+        "aiosqlite",
+        "asyncio",
+        "concurrent",
+        "importlib",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "queue",
+        "random",
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "uuid",
+        "uvloop",
+    )
+)
+IMPURE_FUNCTIONS = frozenset(("open", "print", "input"))
+IMPURE_METHODS = frozenset(("now", "utcnow", "today"))
+"""`datetime.now` reads a clock as well as `time.time` does."""
+
+CLOCKS = ("dhpd.server.clock", "dhp_client.clock", "dhp_client.demo")
+"""Where each program reads the time; the demo is a program of its own."""
+
+
+def layer_of(module: str) -> str:
+    return max((layer for layer in MAY_IMPORT if within(module, layer)), key=len)
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for package, directory in SOURCES.items():
+        for path in sorted(directory.rglob("*.py")):
+            parts = (package, *path.relative_to(directory).with_suffix("").parts)
+            yield ".".join(part for part in parts if part != "__init__"), path
+
+
+def imports(module: str, tree: ast.AST, *, is_package: bool) -> Iterator[str]:
+    """Every module that is imported anywhere in the file, inside of functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = module.split(".")[: len(module.split(".")) - node.level + is_package]
+            yield from (".".join([*base, *([node.module] if node.module else []), alias.name]) for alias in node.names)
+
+
+def faults(module: str, source: str, *, is_package: bool = False) -> list[str]:
+    """What in this module breaks the rules."""
+    tree = ast.parse(source)
+    allowed = MAY_IMPORT[layer_of(module)]
+    found = []
+    for name in imports(module, tree, is_package=is_package):
+        top = name.split(".")[0]
+        if top in OURS and not any(within(name, package) for package in allowed):
+            found.append(f"{module} imports {name}")
+        if top in IMPURE_MODULES and any(within(module, pure) for pure in PURE):
+            found.append(f"{module} is pure and imports {name}")
+        if top == "time" and not any(within(module, clock) for clock in CLOCKS):
+            found.append(f"{module} imports time: take a clock as an argument")
+    if any(within(module, pure) for pure in PURE):
+        found += [f"{module} is pure and calls {name}" for name in impure_calls(tree)]
+    return found
+
+
+def impure_calls(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_FUNCTIONS:
+                yield name
+            case ast.Call(func=ast.Attribute(attr=name)) if name in IMPURE_METHODS:
+                yield name
+
+
+def test_every_module_keeps_to_its_layer() -> None:
+    seen = list(modules())
+    assert {layer_of(module) for module, _ in seen} == set(MAY_IMPORT), "a layer has no module: are the paths right?"
+    found = [
+        fault
+        for module, path in seen
+        for fault in faults(module, path.read_text(), is_package=path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dhp_protocol.framing", "import dhpd.engine.facts"),
+        ("dhp_protocol.framing", "from dhp_client import connect"),
+        ("dhp_protocol.framing", "import socket"),
+        ("dhpd.engine.core", "from dhpd.store import sqlite"),
+        ("dhpd.engine.core", "from ..store.sqlite import SqliteStore"),
+        ("dhpd.engine.core", "from .. import config"),
+        ("dhpd.engine.core", "def late():\n    import asyncio"),
+        ("dhpd.engine.core", "from concurrent.futures import Future"),
+        ("dhpd.engine.core", "import datetime\nat = datetime.datetime.now()"),
+        ("dhpd.engine.core", "print(1)"),
+        ("dhpd.store.sqlite", "from dhpd.server import listener"),
+        ("dhpd.store.sqlite", "from dhpd import server"),
+        ("dhpd.store.sqlite", "import time"),
+        ("dhpd.server.connection", "from time import monotonic"),
+        ("dhpd.cli", "import dhp_client"),
+        ("dhp_client.task", "from dhpd.engine import facts"),
+        ("dhp_client.sync", "import time"),
+    ],
+)
+def test_a_breach_is_found(module: str, source: str) -> None:
+    assert faults(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dhp_protocol.framing", "import re\nfrom .errors import BadFrame"),
+        ("dhpd.engine.core", "from datetime import UTC\nfrom dhp_protocol import limits\nfrom .facts import Handoff"),
+        ("dhpd.engine.core", "sessions.open(connection)"),
+        ("dhpd.store.sqlite", "import aiosqlite\nfrom ..engine.records import Entry"),
+        ("dhpd.server.clock", "import time"),
+        ("dhpd.cli", "from dhpd.server import listener"),
+        ("dhp_client.clock", "import time"),
+    ],
+)
+def test_what_is_allowed_passes(module: str, source: str) -> None:
+    assert not faults(module, source)
+
+
+def test_a_package_imports_relative_to_itself() -> None:
+    assert not faults("dhpd.engine", "from .facts import Handoff", is_package=True)
+    assert faults("dhpd.engine", "from ..store import sqlite", is_package=True)
