@@ -1,0 +1,5 @@
+"""`python -m dhp_client.cli`: the same as `dhp`."""
+
+from .main import main
+
+main()

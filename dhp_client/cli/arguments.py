@@ -1,0 +1,72 @@
+"""What a person types, as values: JSON, labels, ids.
+
+Owns their reading and the usage errors; each function is a click callback. Does not know what a daemon makes of them.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dhp_protocol.errors import InvalidRequest
+from dhp_protocol.intent import parse_exact
+
+MIN_PREFIX_CHARS = 8
+
+
+def json_text(ctx: click.Context, param: click.Parameter, value: str) -> Any:
+    """JSON as it stands, from a file (`@FILE`), or from standard input (`-`)."""
+    if value == "-":
+        return _value(sys.stdin.buffer.read())
+    if value.startswith("@"):
+        return _value(_content(value[1:]))
+    return _value(value.encode(errors="surrogateescape"))
+
+
+def json_file(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """The JSON in a file; None when none is given."""
+    return None if value is None else _value(_content(value))
+
+
+def labels(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+    """Labels, each as `name=value`."""
+    for text in value:
+        label(ctx, param, text)
+    return {name: content for name, _, content in (text.partition("=") for text in value)}
+
+
+def label(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """One label as it stands."""
+    if value is not None and "=" not in value[1:]:
+        raise click.BadParameter(f"{value!r} is no label: write name=value.")
+    return value
+
+
+def handoff_id(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """An id, or at least its first 8 hex digits."""
+    if value is None:
+        return None
+    if not re.fullmatch(rf"[0-9a-fA-F]{{{MIN_PREFIX_CHARS},64}}", value):
+        raise click.BadParameter(
+            f"{value!r} is no handoff's id: give its 64 hex digits, or at least the first {MIN_PREFIX_CHARS}."
+        )
+    return value.lower()
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{path} can't be read: {error.strerror}.") from None
+
+
+def _value(text: bytes) -> Any:
+    try:
+        return parse_exact(text.decode().encode(), member="The JSON")
+    except UnicodeDecodeError:
+        raise click.BadParameter("That isn't UTF-8.") from None
+    except InvalidRequest as error:
+        raise click.BadParameter(error.message) from None

@@ -1,0 +1,199 @@
+"""Each command of `dhp` against a real daemon: what it writes for people, what it writes as JSON, and its exit code."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dhp_client.sync
+
+from ..support.daemon_process import DaemonProcess
+from .conftest import Dhp
+
+UNKNOWN = "0" * 64
+
+
+def complete(client: dhp_client.sync.Client, kind: str, result: object) -> None:
+    with client.claim(kinds=kind, wait_ms=5_000) as task:
+        task.checkpoint({"half": True})
+        task.complete(result)
+
+
+def test_dispatch_writes_the_id_and_the_same_intent_again_is_the_same(dhp: Dhp) -> None:
+    first = dhp("dispatch", "cli.same", "--inputs", '{"n": 1}')
+    again = dhp("dispatch", "cli.same", "--inputs", '{"n": 1.0}', "--json")
+    assert first.code == again.code == 0
+    assert again.json == {"handoff": first.out.strip(), "created": False, "status": "pending"}
+
+
+def test_dispatch_takes_every_member(dhp: Dhp, tmp_path: Path) -> None:
+    inputs, schema = tmp_path / "inputs.json", tmp_path / "schema.json"
+    inputs.write_text('{\n  "n": 1\n}\n')
+    schema.write_text('{"type": "object"}')
+    dispatched = dhp(
+        *("dispatch", "cli.all", "--inputs", f"@{inputs}", "--schema", str(schema), "--key", "k", "--priority", "7"),
+        *("--delay-ms", "60000", "--label", "team=a=b", "--label", "x=", "--max-attempts", "2"),
+    )
+    status = dhp("status", dispatched.out.strip(), "--json").json
+    assert (status["kind"], status["priority"], status["budget"]) == ("cli.all", 7, {"max_attempts": 2})
+    assert status["labels"] == {"team": "a=b", "x": ""}
+
+
+def test_dispatch_reads_inputs_from_standard_input(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    assert dhp("dispatch", "cli.stdin", "--inputs", "-", stdin=b'{"text":\n"\\u00e4"}').code == 0
+    with client.claim(kinds="cli.stdin", wait_ms=5_000) as task:
+        assert task.inputs == {"text": "ä"}
+        task.complete(None)
+
+
+def test_dispatch_and_wait_writes_the_result(daemon: DaemonProcess, client: dhp_client.sync.Client) -> None:
+    command = [sys.executable, "-m", "dhp_client.cli", "--connect", daemon.address]
+    with subprocess.Popen([*command, "dispatch", "cli.wait", "--wait"], stdout=subprocess.PIPE) as waiting:
+        complete(client, "cli.wait", {"answer": 42})
+        out, _ = waiting.communicate(timeout=30)
+    assert (waiting.returncode, json.loads(out)) == (0, {"answer": 42})
+
+
+def test_status_shows_how_it_stands(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.status").out.strip()
+    shown = dhp("status", handoff)
+    assert shown.code == 0
+    lines = dict(line.split(maxsplit=1) for line in shown.out.splitlines())
+    assert (lines["handoff"], lines["kind"], lines["status"]) == (handoff, "cli.status", "pending")
+    assert dhp("status", handoff, "--json").json["holder"] is None
+
+
+def test_a_unique_beginning_of_an_id_will_do(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.prefix").out.strip()
+    assert dhp("status", handoff[:8].upper(), "--json").json["handoff"] == handoff
+    unknown = dhp("status", "0" * 12)
+    assert (unknown.code, "begins with 000000000000" in unknown.err) == (1, True)
+
+
+def test_list_is_a_table_or_lines_of_json(dhp: Dhp) -> None:
+    ids = [dhp("dispatch", "cli.list", "--key", str(n), "--label", f"n={n}").out.strip() for n in range(3)]
+    table = dhp("list", "--kind", "cli.list").out.splitlines()
+    assert table[0].split() == ["HANDOFF", "KIND", "STATUS", "HOLDER", "SEQ", "FAILURES", "UPDATED"]
+    assert [line.split()[0] for line in table[1:]] == [handoff[:12] for handoff in ids]
+    assert [row["handoff"] for row in dhp("list", "--kind", "cli.list", "--json").json_lines] == ids
+    assert [row["handoff"] for row in dhp("list", "--label", "n=1", "--json").json_lines] == ids[1:2]
+    assert dhp("list", "--kind", "cli.list", "--status", "dead", "--json").out == ""
+
+
+def test_list_says_when_there_are_more(dhp: Dhp) -> None:
+    for n in range(3):
+        dhp("dispatch", "cli.more", "--key", str(n))
+    cut = dhp("list", "--kind", "cli.more", "--limit", "2", "--json")
+    assert (len(cut.json_lines), "raise --limit" in cut.err) == (2, True)
+    whole = dhp("list", "--kind", "cli.more", "--limit", "3", "--json")
+    assert (len(whole.json_lines), whole.err) == (3, "")
+
+
+def test_list_by_worker_shows_what_it_holds(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = dhp("dispatch", "cli.held").out.strip()
+    with client.claim(kinds="cli.held", worker="cli-holder", wait_ms=5_000):
+        assert [row["handoff"] for row in dhp("list", "--worker", "cli-holder", "--json").json_lines] == [handoff]
+
+
+def test_result_is_written_as_json(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = dhp("dispatch", "cli.result").out.strip()
+    complete(client, "cli.result", {"a": [1.5, None]})
+    assert dhp("result", handoff).out == '{"a":[1.5,null]}\n'
+    assert dhp("result", handoff, "--json").json == {
+        "handoff": handoff,
+        "status": "completed",
+        "result": {"a": [1.5, None]},
+    }
+
+
+def test_a_result_that_is_not_there_yet_is_exit_code_4(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.not-yet").out.strip()
+    for arguments in ((), ("--wait-ms", "50")):
+        early = dhp("result", handoff, *arguments)
+        assert (early.code, early.out) == (4, "")
+        assert "no result yet" in early.err
+    assert dhp("result", handoff, "--json").json == {"handoff": handoff, "status": "pending"}
+
+
+def test_a_result_that_will_never_be_there_is_exit_code_1(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.never").out.strip()
+    dhp("cancel", handoff, "--reason", "not needed")
+    never = dhp("result", handoff)
+    assert (never.code, never.out) == (1, "")
+    assert "cancelled" in never.err
+
+
+def test_history_tells_all_in_order(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = dhp("dispatch", "cli.history").out.strip()
+    complete(client, "cli.history", 1)
+    types = ["dispatched", "claimed", "checkpointed", "completed"]
+    assert [record["type"] for record in dhp("history", handoff, "--json").json_lines] == types
+    lines = dhp("history", handoff).out.splitlines()
+    assert [line.split()[2] for line in lines] == types
+
+
+def test_cancel_and_ack_end_it_and_are_told(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.cancel").out.strip()
+    early = dhp("ack", handoff)
+    assert (early.code, early.err.count("\n")) == (1, 1)
+    assert dhp("cancel", handoff).out == "cancelled\n"
+    assert dhp("cancel", handoff, "--json").json == {"status": "cancelled"}
+    assert dhp("ack", handoff).code == 0
+    assert dhp("status", handoff, "--json").json["acked"] is True
+
+
+def test_watch_of_one_handoff_ends_with_it(daemon: DaemonProcess, dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = dhp("dispatch", "cli.watch").out.strip()
+    command = [sys.executable, "-m", "dhp_client.cli", "watch", handoff, "--json", "--connect", daemon.address]
+    with subprocess.Popen([*command, "--after", "0"], stdout=subprocess.PIPE) as watching:
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        complete(client, "cli.watch", 1)
+        rest = [json.loads(line) for line in watching.stdout]
+    assert watching.returncode == 0
+    told = [first, *rest]
+    assert {event["handoff"] for event in told} == {handoff}
+    types = ["dispatched", "claimed", "checkpointed", "completed"]
+    assert [event["record"]["type"] for event in told] == types
+    ended = dhp("watch", handoff)
+    assert (ended.code, ended.out, "completed already" in ended.err) == (0, "", True)
+    assert len(dhp("watch", handoff, "--after", "0").out.splitlines()) == len(types)
+
+
+def test_watch_of_a_kind_ends_quietly_with_ctrl_c(daemon: DaemonProcess, dhp: Dhp) -> None:
+    dhp("dispatch", "cli.other-kind")
+    handoff = dhp("dispatch", "cli.watch-kind").out.strip()
+    command = [sys.executable, "-m", "dhp_client.cli", "watch", "--kind", "cli.watch-kind", "--after", "0", "--json"]
+    with subprocess.Popen(
+        [*command, "--connect", daemon.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())["handoff"] == handoff
+        watching.send_signal(signal.SIGINT)
+        _, err = watching.communicate(timeout=30)
+    assert (watching.returncode, err.strip()) == (130, b"")
+
+
+def test_stats_and_health_are_facts(dhp: Dhp) -> None:
+    assert "handoffs" in dhp("stats").out
+    assert dhp("stats", "--json").json["durable_position"] >= 0
+    health = dhp("health")
+    assert (health.code, health.out.split()[:2]) == (0, ["status", "ok"])
+    assert dhp("--json", "health").json["status"] == "ok"
+
+
+@pytest.mark.parametrize("command", ["status", "result", "watch", "history", "cancel", "ack"])
+def test_an_unknown_id_is_one_sentence_and_exit_code_1(dhp: Dhp, command: str) -> None:
+    unknown = dhp(command, UNKNOWN)
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err.startswith("dhp: ")
+    assert unknown.err.count("\n") == 1
+
+
+def test_what_the_daemon_refuses_is_told_as_it_says_it(dhp: Dhp) -> None:
+    refused = dhp("dispatch", "no blanks, please")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "kind" in refused.err

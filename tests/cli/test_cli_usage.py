@@ -1,0 +1,86 @@
+"""Wrong usage, no daemon, and what is written for people."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dhp_client.cli.printing import history_lines
+
+from .conftest import Dhp
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("status",), "Missing argument"),
+        (("status", "xyz"), "64 hex digits"),
+        (("status", "abc"), "at least the first 8"),
+        (("dispatch", "k", "--inputs", "{"), "is no JSON"),
+        (("dispatch", "k", "--inputs", "@/nowhere/at-all"), "can't be read"),
+        (("dispatch", "k", "--schema", "/nowhere/at-all"), "can't be read"),
+        (("dispatch", "k", "--label", "x"), "name=value"),
+        (("dispatch", "k", "--priority", "10"), "priority"),
+        (("list", "--label", "=x"), "name=value"),
+        (("list", "--status", "gone"), "gone"),
+        (("--connect", "http://127.0.0.1/", "stats"), "tcp://"),
+        (("fly",), "No such command"),
+        (("demo", "--kill-at", "7", "--pages", "6"), "smaller number"),
+        (("demo", "--pages", "100000"), "There are"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_told(dhp: Dhp, arguments: tuple[str, ...], told: str) -> None:
+    wrong = dhp(*arguments)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert told in wrong.err
+
+
+def test_no_daemon_is_exit_code_3_and_one_sentence(dhp: Dhp) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    unreachable = dhp("--connect", f"tcp://127.0.0.1:{port}", "stats")
+    assert (unreachable.code, unreachable.out, unreachable.err.count("\n")) == (3, "", 1)
+
+
+def test_looking_where_nothing_is_leaves_nothing(dhp: Dhp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DHP_CONNECT")
+    monkeypatch.chdir(tmp_path)
+    looked = dhp("list")
+    assert (looked.code, looked.out) == (3, "")
+    assert "dispatch something here first" in looked.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_is_there_without_a_daemon_and_names_every_command() -> None:
+    command = [sys.executable, "-m", "dhp_client.cli", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    commands = {"dispatch", "status", "list", "result", "watch", "history", "cancel", "ack", "stats", "health", "demo"}
+    assert shown.returncode == 0
+    assert commands <= set(shown.stdout.split())
+
+
+def test_checkpoints_in_a_row_are_drawn_together_but_not_across_fences() -> None:
+    at = "2026-01-01T00:00:00Z"
+    records = [
+        {"n": n, "position": n, "type": kind, "at": at, "fence": fence, **more}
+        for n, (kind, fence, more) in enumerate(
+            [
+                ("dispatched", 0, {"kind": "k", "labels": {}}),
+                ("claimed", 1, {"worker": "a"}),
+                ("checkpointed", 1, {"seq": 1}),
+                ("checkpointed", 1, {"seq": 2}),
+                ("checkpointed", 3, {"seq": 3}),
+                ("completed", 3, {"bytes": 2}),
+            ],
+            start=1,
+        )
+    ]
+    assert [" ".join(line.split()) for line in history_lines(records)] == [
+        f"1 {at} dispatched fence 0 kind k",
+        f"2 {at} claimed fence 1 worker a",
+        f"3-4 {at} checkpointed fence 1 seq 1 to 2",
+        f"5 {at} checkpointed fence 3 seq 3",
+        f"6 {at} completed fence 3 bytes 2",
+    ]
