@@ -1,0 +1,104 @@
+"""Where a daemon is: the forms of an address and what each means.
+
+Owns reading addresses. Does not own connecting to them (`connection`, `keepalive`), nor the daemon that a directory
+stands for (`embedded`).
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .exceptions import BadAddress
+
+DEFAULT_PORT = 8471
+ENVIRONMENT_VARIABLE = "DHP_CONNECT"
+DEFAULT_DIRECTORY = ".dhp"
+
+_HOST_AND_PORT = re.compile(r"^[\w.-]+:\d+\Z")
+
+
+@dataclass(frozen=True)
+class TcpAddress:
+    """A daemon behind a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class UnixAddress:
+    """A daemon behind a unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+@dataclass(frozen=True)
+class DirectoryAddress:
+    """The daemon of a data directory, started when none runs there."""
+
+    directory: Path
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+
+SocketAddress = TcpAddress | UnixAddress
+Address = SocketAddress | DirectoryAddress
+AddressLike = str | os.PathLike[str]
+
+
+def parse_addresses(
+    given: AddressLike | Iterable[AddressLike] | None, environment: Mapping[str, str] = os.environ
+) -> list[Address]:
+    """The addresses to try in turn. None means `$DHP_CONNECT`, else the directory `.dhp` where the program stands.
+
+    Relative paths are resolved now, so that a later chdir changes nothing. Raises `BadAddress`.
+    """
+    if given is None:
+        given = environment.get(ENVIRONMENT_VARIABLE) or os.path.join(os.curdir, DEFAULT_DIRECTORY)
+    if isinstance(given, str | os.PathLike):
+        given = [given]
+    addresses = [parse_address(address) for address in given]
+    if not addresses:
+        raise BadAddress("There is no address to connect to: give at least one.")
+    return addresses
+
+
+def parse_address(given: AddressLike) -> Address:
+    """One address: `tcp://HOST:PORT`, `unix:PATH`, or a directory."""
+    if not isinstance(given, str):
+        return DirectoryAddress(Path(given).absolute())
+    scheme, separator, rest = given.partition("://")
+    if separator and scheme == "tcp":
+        return _tcp(given, rest)
+    if separator and scheme == "tls":
+        raise BadAddress(f"{given}: this version speaks no TLS; use tcp:// on loopback, or unix:PATH.")
+    if separator and scheme != "unix":
+        raise BadAddress(f"{given}: an address begins with tcp:// or unix:, or is a directory.")
+    if given.startswith("unix:"):
+        path = rest if separator else given.removeprefix("unix:")
+        if not path:
+            raise BadAddress(f"{given}: the path of the socket is missing.")
+        return UnixAddress(os.path.abspath(path))
+    if not given:
+        raise BadAddress("The address is empty.")
+    if _HOST_AND_PORT.match(given):
+        raise BadAddress(f"{given}: write tcp://{given}, or ./{given} if it is a directory.")
+    return DirectoryAddress(Path(given).absolute())
+
+
+def _tcp(given: str, rest: str) -> TcpAddress:
+    rest = rest.removesuffix("/")
+    match = re.match(r"^(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@\s]+))(?::(?P<port>\d{1,5}))?\Z", rest)
+    port = DEFAULT_PORT if match is None or match["port"] is None else int(match["port"])
+    if match is None or not 0 < port < 65536:
+        raise BadAddress(f"{given}: write tcp://HOST:PORT, with an IPv6 address in brackets.")
+    return TcpAddress(match["v6"] or match["host"], port)

@@ -1,0 +1,80 @@
+"""Making a client: from an address to a connection that has said hello.
+
+Owns `connect` and its defaults. What can be asked of the client is `client`'s.
+"""
+
+import secrets
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from .addresses import AddressLike, parse_addresses
+from .client import Client
+from .session import Session
+
+IN_DOUBT_MS = 60_000
+CONNECT_TIMEOUT_MS = 10_000
+RETRY_MS = 30_000
+
+
+class Connecting:
+    """A client that is about to be connected: `await` it, or run a block with it."""
+
+    def __init__(self, address: AddressLike | Iterable[AddressLike] | None, **settings: Any) -> None:
+        self._addresses = parse_addresses(address)
+        self._settings = settings
+        self._client: Client | None = None
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._connect(**self._settings).__await__()
+
+    async def __aenter__(self) -> Client:
+        self._client = await self
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        client, self._client = self._client, None
+        assert client is not None
+        await client.close()
+
+    async def _connect(
+        self, *, name: str | None, session: str | None, in_doubt_ms: int, connect_timeout_ms: int, retry_ms: int
+    ) -> Client:
+        opened = Session(
+            self._addresses,
+            name=name or "python",
+            session=session or secrets.token_urlsafe(24),
+            retry_ms=retry_ms,
+            in_doubt_ms=in_doubt_ms,
+        )
+        try:
+            await opened.connection.start(connect_timeout_ms)
+        except BaseException:
+            opened.let_go()
+            raise
+        return Client(opened)
+
+
+def connect(
+    address: AddressLike | Iterable[AddressLike] | None = None,
+    *,
+    name: str | None = None,
+    session: str | None = None,
+    in_doubt_ms: int = IN_DOUBT_MS,
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    retry_ms: int = RETRY_MS,
+) -> Connecting:
+    """`client = await connect(...)`, or `async with connect(...) as client:`.
+
+    `address` is `tcp://HOST:PORT`, `unix:PATH`, several of them (tried in turn), or a directory: there a private daemon
+    is started if none runs. None means `$DHP_CONNECT`, else the directory `./.dhp`. `name` is how the client introduces
+    itself; `session` joins it to a session by name. `in_doubt_ms`: how long work runs on while nobody answers.
+    `retry_ms`: how long calls go on trying. Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` at once.
+    """
+    return Connecting(
+        address,
+        name=name,
+        session=session,
+        in_doubt_ms=in_doubt_ms,
+        connect_timeout_ms=connect_timeout_ms,
+        retry_ms=retry_ms,
+    )

@@ -1,0 +1,301 @@
+"""The connection that a client's requests go over: it comes back by itself.
+
+Owns connecting, `hello`, reconnecting with back-off, noticing a dead peer, and sending again what was not answered.
+That sending again is safe is the protocol's promise (SPEC.md, "Retries are safe"). Does not own leases.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from dhp_protocol import PROTOCOL
+from dhp_protocol.errors import DHPError
+from dhp_protocol.limits import Limits
+from dhp_protocol.messages import Goodbye, Hello, Ping, Request
+from dhp_protocol.replies import AnyEvent, HelloReply
+
+from . import embedded
+from .addresses import Address, DirectoryAddress, SocketAddress
+from .backoff import Backoff, Patience
+from .clock import monotonic_ms
+from .exceptions import BadReply, ClientClosed, ConnectionLost, DaemonNotStarted, NotConnected
+from .link import Link, open_link
+from .wire import decode_reply, encode_request
+
+log = logging.getLogger("dhp_client")
+
+HELLO_TIMEOUT_MS = 5_000
+SILENCE_MS = 5_000
+"""A peer from which nothing came for so long, while it owes an answer, is asked; after as long again it is given up."""
+GOODBYE_TIMEOUT_MS = 2_000
+FIRST_PAUSE_MS = 50
+MOST_PAUSE_MS = 2_000
+
+RAISED_AT_ONCE = frozenset(("draining", "already_claimed", "not_claimable", "not_primary"))
+"""Codes that say "later" but are for the caller to decide on."""
+
+T = TypeVar("T")
+
+
+def may_pass(error: DHPError) -> bool:
+    """Whether the same request is sent again after `error` without asking the caller."""
+    return error.retry != "no" and error.code not in RAISED_AT_ONCE
+
+
+def _may_come_up(error: Exception) -> bool:
+    """Whether a first attempt to connect is worth another one."""
+    if isinstance(error, DHPError):
+        return may_pass(error)
+    return isinstance(error, OSError | ConnectionLost | NotConnected) and not isinstance(error, DaemonNotStarted)
+
+
+class Connection:
+    """Talks to the first of `addresses` that answers, in one session, and goes on with another connection when one ends.
+
+    `on_event` gets the daemon's events, `on_ready` is called when requests can leave (again).
+    """
+
+    def __init__(
+        self,
+        addresses: list[Address],
+        *,
+        name: str,
+        session: str,
+        retry_ms: float,
+        on_event: Callable[[AnyEvent], None],
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.session = session
+        self.retry_ms = retry_ms
+        self.limits = Limits()
+        self.background: set[asyncio.Task[Any]] = set()
+        self._addresses = addresses
+        self._name = name
+        self._on_event = on_event
+        self._on_ready = on_ready
+        self._loop = asyncio.get_running_loop()
+        self._ids = itertools.count(1)
+        self._link: Link | None = None
+        self._ready: asyncio.Future[Link] = self._loop.create_future()
+        self._closed = False
+        self._problem: Exception | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    @property
+    def writable(self) -> bool:
+        """Whether a request would leave at once."""
+        return self._link is not None and self._link.writable
+
+    async def start(self, timeout_ms: float) -> None:
+        """Connects for the first time. Raises `NotConnected`, or what the daemon answers to `hello`."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._connect(first=True)
+        except TimeoutError:
+            raise self._not_connected(timeout_ms) from self._problem
+
+    async def call(self, make: Callable[[], Request], shape: type[T]) -> T:
+        """One answer to a request, sent again until there is one; `make` gives it anew for each sending.
+
+        Raises the daemon's error; `NotConnected` or `ConnectionLost` after `retry_ms` without an answer.
+        """
+        patience = Patience(self.retry_ms)
+        while True:
+            link = await self._connected()
+            sent_ms = monotonic_ms()
+            try:
+                return await self._exchange(link, make(), shape)
+            except (ConnectionLost, DHPError) as error:
+                now_ms = monotonic_ms()
+                if isinstance(error, DHPError) and not may_pass(error):
+                    raise
+                if now_ms - sent_ms > self.retry_ms:
+                    patience.restart()  # It had waited well until now, as a waiting claim does.
+                after_ms = error.after_ms or 0 if isinstance(error, DHPError) else 0
+                pause_ms = patience.pause_ms(now_ms, at_least_ms=after_ms)
+                if pause_ms is None:
+                    raise
+            if self._link is not None:
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def call_once(self, request: Request, shape: type[T]) -> T:
+        """Sends at once, or raises `ConnectionLost`; the caller sends again."""
+        if self._link is None:
+            raise ConnectionLost("There is no connection.")
+        return await self._exchange(self._link, request, shape)
+
+    async def open_side_link(self, on_event: Callable[[AnyEvent], None], on_end: Callable[[Link], None]) -> Link:
+        """A connection of its own, in a session of its own. Raises OSError, `ConnectionLost`, or what `hello` is told."""
+        problem: Exception = OSError("no address")
+        for address in self._addresses:
+            try:
+                link = await open_link(await self._locate(address), lambda: Link(on_event, on_end))
+                try:
+                    await self._hello(link, Hello(client=self._name))
+                except BaseException:
+                    link.abort()
+                    raise
+                return link
+            except (OSError, ConnectionLost, NotConnected, TimeoutError) as error:
+                problem = error
+        raise problem
+
+    async def exchange_on(self, link: Link, request: Request, shape: type[T]) -> T:
+        """One request on a side link."""
+        return await self._exchange(link, request, shape)
+
+    def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs `work` beside everything else, until the connection is closed; its errors are logged."""
+        task = self._loop.create_task(work)
+        self.background.add(task)
+        task.add_done_callback(self._background_done)
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("The client is closed: connect again.")
+
+    async def close(self) -> None:
+        """Says goodbye, if there is somebody to say it to, and ends."""
+        link, request = self._link, Goodbye()
+        if link is not None and not self._closed:
+            try:
+                async with asyncio.timeout(GOODBYE_TIMEOUT_MS / 1000):
+                    await self._exchange(link, request, msgspec.Raw)
+            except (ConnectionLost, DHPError, BadReply, TimeoutError) as error:
+                log.debug("goodbye wasn't answered: %s", error)
+        self.abort()
+
+    def abort(self) -> None:
+        """Ends at once, on the loop."""
+        if self._closed:
+            return
+        self._closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            link.abort(ClientClosed("The client was closed."))
+        if not self._ready.done():
+            self._ready.set_exception(ClientClosed("The client was closed."))
+        self._ready.exception()  # Looked at, so that nobody is told that nobody looked.
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        current = asyncio.current_task(self._loop) if self._loop.is_running() else None
+        for task in self.background:
+            if task is not current:
+                task.cancel()
+
+    # Connecting.
+
+    async def _connected(self) -> Link:
+        self.check_open()
+        if self._link is not None:
+            return self._link
+        try:
+            async with asyncio.timeout(self.retry_ms / 1000):
+                return await asyncio.shield(self._ready)
+        except TimeoutError:
+            raise self._not_connected(self.retry_ms) from self._problem
+
+    async def _connect(self, *, first: bool = False) -> None:
+        backoff = Backoff(FIRST_PAUSE_MS, MOST_PAUSE_MS)
+        while not self._closed:
+            for address in list(self._addresses):
+                try:
+                    await self._open(address)
+                except Exception as error:
+                    if first and not _may_come_up(error):
+                        raise
+                    self._problem = error
+                else:
+                    # The next search begins where the daemon was last seen.
+                    self._addresses.sort(key=lambda other, best=address: other != best)  # type: ignore[misc]
+                    return
+            await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _open(self, address: Address) -> None:
+        link = await open_link(
+            await self._locate(address), lambda: Link(self._on_event, self._link_ended, self._link_ready)
+        )
+        try:
+            welcome = await self._hello(link, Hello(client=self._name, session=self.session))
+            self.check_open()
+        except BaseException:
+            link.abort()
+            raise
+        if link.ended:
+            raise ConnectionLost("The connection ended right after hello.")
+        self.limits = welcome.limits
+        self._link = link
+        self._problem = None
+        self._look_over(link, SILENCE_MS, None)
+        self._link_ready()
+
+    async def _locate(self, address: Address) -> SocketAddress:
+        if isinstance(address, DirectoryAddress):
+            return await asyncio.to_thread(embedded.ensure_running, address.directory)
+        return address
+
+    async def _hello(self, link: Link, hello: Hello) -> HelloReply:
+        async with asyncio.timeout(HELLO_TIMEOUT_MS / 1000):
+            welcome = await self._exchange(link, hello, HelloReply)
+        if welcome.protocol != PROTOCOL:
+            raise BadReply(f"The daemon speaks {welcome.protocol}, this client {PROTOCOL}.")
+        return welcome
+
+    async def _exchange(self, link: Link, request: Request, shape: type[T]) -> T:
+        request_id = next(self._ids)
+        frame = encode_request(msgspec.structs.replace(request, id=request_id), self.limits)
+        return decode_reply(await link.exchange(request_id, frame), shape)
+
+    def _link_ready(self) -> None:
+        if self._link is not None and not self._ready.done():
+            self._ready.set_result(self._link)
+        self._on_ready()
+
+    def _link_ended(self, link: Link) -> None:
+        if link is not self._link or self._closed:
+            return
+        self._link = None
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        if self._ready.done():
+            self._ready = self._loop.create_future()
+        self.run_in_background(self._connect())
+
+    def _watch_over(self, link: Link, due_ms: float, asked_ms: float | None) -> None:
+        """A peer that vanished without a word is noticed by its silence; one that owes nothing may be silent."""
+        if link is not self._link:
+            return
+        now_ms = monotonic_ms()
+        if now_ms - due_ms > SILENCE_MS / 5:
+            # The loop was held up, and on some loops a timer runs before what has arrived meanwhile is read.
+            self._look_over(link, SILENCE_MS / 5, asked_ms)
+        elif asked_ms is not None and link.received_at_ms < asked_ms:
+            log.warning("the daemon has been silent for %d ms: connecting anew", now_ms - link.received_at_ms)
+            link.abort()
+        elif link.waiting > 0 and now_ms - link.received_at_ms >= SILENCE_MS:
+            link.send(encode_request(Ping(id=next(self._ids)), self.limits))
+            self._look_over(link, SILENCE_MS, now_ms)
+        else:
+            self._look_over(link, SILENCE_MS, None)
+
+    def _look_over(self, link: Link, delay_ms: float, asked_ms: float | None) -> None:
+        due_ms = monotonic_ms() + delay_ms
+        self._watchdog = self._loop.call_later(delay_ms / 1000, self._watch_over, link, due_ms, asked_ms)
+
+    def _background_done(self, task: asyncio.Task[Any]) -> None:
+        self.background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work of a client failed", exc_info=task.exception())
+
+    def _not_connected(self, after_ms: float) -> NotConnected:
+        where = ", ".join(str(address) for address in self._addresses)
+        why = f": {self._problem}" if self._problem is not None else ""
+        return NotConnected(f"No daemon answered at {where} within {after_ms:.0f} ms{why}.")

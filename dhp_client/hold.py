@@ -1,0 +1,326 @@
+"""Writing under a lease, through whatever happens to the lease and the connection.
+
+Owns the order of one task's writes, sending again what was not answered, waiting while in doubt, claiming again what
+ended unclaimed, and giving up. Does not own what the writes say (`task`), nor renewing (`keepalive`).
+"""
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from dhp_protocol.errors import AlreadyClaimed, DHPError, Draining, LeaseLost, NotClaimable, NotFound
+from dhp_protocol.messages import Claim, GetStatus, Request
+from dhp_protocol.replies import StatusReply
+
+from .backoff import Patience
+from .clock import monotonic_ms
+from .connection import may_pass
+from .exceptions import ClientClosed, ClientError, ConnectionLost, NotConnected, TaskEnded
+from .leases import Lease, Loss, Phase, loss_from_error, loss_from_status
+from .session import Grant, Session
+
+log = logging.getLogger("dhp_client")
+
+RECLAIM_PAUSE_MS = 100
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Write(Generic[T]):
+    """One write: how to say it under the present fence, and what follows from its answer.
+
+    `ending` names how the work ends by it. `already` makes the answer of a write that was sent before, if its hold
+    turns out to have ended since: then the first sending did it, or there is nothing left to end.
+    """
+
+    request: Callable[[], Request]
+    shape: type[T]
+    took_effect: Callable[[T], None] = lambda reply: None
+    ending: str | None = None
+    already: Callable[[Loss], T] | None = None
+    sent: bool = False
+
+
+class Hold:
+    """One lease and the writes under it. Lives on the session's loop, but `phase` and `lost` may be read anywhere.
+
+    `on_lost` refers, weakly, to what is called once when the lease is lost: with the asyncio tasks that were waiting for
+    a write and so have been told already.
+    """
+
+    def __init__(self, session: Session, lease: Lease, worker: str, *, detached: bool) -> None:
+        self.session = session
+        self.lease = lease
+        self.worker = worker
+        self.ended: str | None = None
+        self.seq = 0
+        self.sha256: str | None = None
+        """Of the last stored checkpoint."""
+        self.sending_sha256: str | None = None
+        """Of the checkpoint that is on its way."""
+        self.on_lost: Callable[[], Callable[[set[Any]], None] | None] = lambda: None
+        self.attempt = 0
+        self._detached = detached
+        self._told_lost = False
+        self._reclaiming = False
+        self._in_turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._callers: dict[asyncio.Future[Any], asyncio.Task[Any] | None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        lease.notify = _notifier(session.loop, weakref.ref(self))
+
+    def begin(self) -> None:
+        """The lease counts from now on: it is renewed and looked after."""
+        self.session.leases.add(self.lease)
+        self.session.keepalive.start()
+        self._look_later()
+
+    @property
+    def phase(self) -> Phase:
+        return self.lease.phase(monotonic_ms())
+
+    @property
+    def lost(self) -> bool:
+        return self.lease.lost is not None
+
+    def loss_error(self) -> Exception:
+        loss = self.lease.lost
+        assert loss is not None
+        return (
+            ClientClosed("The client was closed, which released the lease.") if loss.why == "closed" else loss.error()
+        )
+
+    def check(self) -> None:
+        """Raises what every call raises once there is nothing more to write."""
+        if self.ended is not None:
+            raise TaskEnded(f"This task was {self.ended} already.")
+        if self.lost:
+            raise self.loss_error()
+        self.session.check_open()
+
+    def abandon(self) -> None:
+        """Renews it no more: it ends by itself."""
+        self.session.leases.drop(self.lease)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # Writes.
+
+    async def write(self, write: Write[T]) -> T:
+        """Has a write carried through, after those before it.
+
+        It goes on when the caller is cancelled, unless nothing has left yet: what is written next must know what it
+        comes after. A loss is raised at once, whatever may still be under way.
+        """
+        self.check()
+        self.session.check_usable()
+        under_way = self.session.loop.create_task(self._carry_through(write))
+        answer: asyncio.Future[T] = self.session.loop.create_future()
+        under_way.add_done_callback(lambda done: _pass_on(done, answer))
+        self._callers[answer] = asyncio.current_task()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if not write.sent:
+                under_way.cancel()
+            raise
+        finally:
+            del self._callers[answer]
+
+    async def _carry_through(self, write: Write[T]) -> T:
+        async with self._in_turn:
+            self.check()
+            try:
+                reply = await self._sent_until_answered(write)
+            finally:
+                if write.ending is not None:
+                    self.session.leases.settled(self.lease)
+            write.took_effect(reply)
+            if write.ending is not None:
+                self.ended = write.ending
+                self.abandon()
+            return reply
+
+    async def _sent_until_answered(self, write: Write[T]) -> T:
+        leases, lease, connection = self.session.leases, self.lease, self.session.connection
+        patience = Patience(connection.retry_ms)
+        while True:
+            await self._until_writable(may_settle=write.sent and write.ending is not None)
+            if write.ending is not None:
+                leases.settle(lease)
+            sent_ms, fence = monotonic_ms(), lease.fence
+            again, write.sent = write.sent, True
+            try:
+                reply = await connection.call_once(write.request(), write.shape)
+            except ConnectionLost:
+                continue
+            except LeaseLost as error:
+                loss = loss_from_error(error)
+                leases.settled(lease)
+                if again and write.already is not None and not loss.leaves_it_free(fence):
+                    return write.already(loss)
+                write.sent = False
+                self._take_loss(fence, loss)
+                continue
+            except DHPError as error:
+                pause_ms = patience.pause_ms(monotonic_ms(), at_least_ms=error.after_ms or 0)
+                if not may_pass(error) or pause_ms is None:
+                    raise
+                await asyncio.sleep(pause_ms / 1000)
+                continue
+            leases.renewed(lease.handoff, fence, sent_ms, monotonic_ms())
+            return reply
+
+    async def _until_writable(self, *, may_settle: bool) -> None:
+        """Waits until a write may leave: there is a connection, and the lease is held as far as anybody knows.
+
+        Or, with `may_settle`, the daemon says that the lease is gone: then the same bytes are sent once more, under the
+        same fence, to learn whether they were what ended it.
+        """
+        while True:
+            if self.lost:
+                raise self.loss_error()
+            self.session.check_open()
+            settles = may_settle and self.lease.told is not None
+            if self.session.connection.writable and (self.phase is Phase.HELD or settles):
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _take_loss(self, fence: int, loss: Loss) -> None:
+        """A write was refused: the lease is gone, and it isn't the write's own doing."""
+        self.session.leases.report(self.lease.handoff, fence, loss)
+        if self.lease.fence == fence and self.lease.ended is None:
+            self.session.leases.give_up(self.lease, loss)
+        self.look()
+
+    # What becomes of the lease.
+
+    def look(self) -> None:
+        """The lease's phase may have changed. On the loop."""
+        if self.ended is not None:
+            return
+        self._changed.set()
+        now_ms = monotonic_ms()
+        phase = self.lease.phase(now_ms)
+        if phase in (Phase.IN_DOUBT, Phase.ENDED) and now_ms >= self.lease.give_up_at_ms:
+            self.session.leases.give_up(self.lease, Loss("in_doubt", self.lease.fence, ""))
+            phase = Phase.LOST
+        if phase is Phase.LOST:
+            self._tell_lost()
+        elif not self.session.closed:
+            if phase is Phase.ENDED and not self._reclaiming:
+                self._reclaiming = True
+                self.session.run_in_background(self._reclaim())
+            self._look_later()
+
+    def _look_later(self) -> None:
+        """Looks again when the phase changes by itself; a renewal that comes meanwhile makes that look a vain one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now_ms = monotonic_ms()
+        delay_ms = max(1.0, self.lease.next_look_ms(now_ms) - now_ms + 1)
+        self._timer = self.session.loop.call_later(delay_ms / 1000, _look_at, weakref.ref(self))
+
+    def _tell_lost(self) -> None:
+        if self._told_lost:
+            return
+        self._told_lost = True
+        self.abandon()
+        error = self.loss_error()
+        level = logging.DEBUG if isinstance(error, ClientClosed) else logging.WARNING
+        log.log(level, "%s (fence %d): %s", self.lease.handoff, self.lease.fence, error)
+        told = set()
+        for answer, caller in self._callers.items():
+            if not answer.done():
+                answer.set_exception(error)
+                told.add(caller)
+        tell = self.on_lost()
+        if tell is not None:
+            tell(told)
+
+    async def _reclaim(self) -> None:
+        """Claims the handoff again after its lease ended, for as long as nobody else has."""
+        try:
+            while self.phase is Phase.ENDED and self.ended is None:
+                try:
+                    await self._reclaim_once()
+                except (NotConnected, ConnectionLost, Draining):
+                    await asyncio.sleep(RECLAIM_PAUSE_MS / 1000)
+        except (DHPError, ClientError) as error:
+            log.warning("%s couldn't be claimed again: %s", self.lease.handoff, error)
+            self._lose(self.lease.ended or Loss("expired", self.lease.fence, ""))
+        finally:
+            self._reclaiming = False
+            self.look()
+
+    async def _reclaim_once(self) -> None:
+        lease = self.lease
+        ttl_ms = int(lease.ttl_ms)
+        request = Claim(worker=self.worker, handoff=lease.handoff, ttl_ms=ttl_ms, detached=self._detached)
+        try:
+            grant = await self.session.claim(request)
+        except (AlreadyClaimed, NotClaimable):
+            status = GetStatus(handoff=lease.handoff)
+            found = loss_from_status(await self.session.connection.call(lambda: status, StatusReply), lease.fence)
+            if not found.leaves_it_free(lease.fence):
+                self._lose(found)
+            return
+        except NotFound:
+            self._lose(Loss("superseded", lease.fence, "not_found"))
+            return
+        if grant is None:
+            return
+        # One change of status ended the lease and the next is this claim, so nobody was between them.
+        if grant.reply.fence != lease.fence + 2 or not self._is_where_we_were(grant):
+            await self.session.hand_back(lease.handoff, grant.reply.fence, "somebody else was at work meanwhile")
+            self._lose(Loss("superseded", grant.reply.fence, "running"))
+            return
+        log.warning("%s had ended and was claimed again: fence %d", lease.handoff, grant.reply.fence)
+        self.attempt = grant.reply.attempt
+        self.session.leases.reclaimed(lease, grant.reply.fence, grant.renewed_ms)
+        self.session.keepalive.poke()
+
+    def _is_where_we_were(self, grant: Grant) -> bool:
+        stored = grant.checkpoint
+        if stored is None:
+            return self.seq == 0
+        landed = stored.seq == self.seq + 1 and stored.sha256 == self.sending_sha256
+        return landed or (stored.seq == self.seq and stored.sha256 == self.sha256)
+
+    def _lose(self, loss: Loss) -> None:
+        self.session.leases.give_up(self.lease, loss)
+        self.look()
+
+
+def _notifier(loop: asyncio.AbstractEventLoop, hold: "weakref.ref[Hold]") -> Callable[[], None]:
+    def notify() -> None:
+        try:
+            loop.call_soon_threadsafe(_look_at, hold)
+        except RuntimeError:
+            log.debug("a lease has changed after its loop was closed")
+
+    return notify
+
+
+def _look_at(hold: "weakref.ref[Hold]") -> None:
+    found = hold()
+    if found is not None:
+        found.look()
+
+
+def _pass_on(done: asyncio.Task[T], answer: asyncio.Future[T]) -> None:
+    """Gives what came of `done` to whoever waits for `answer`, if anybody still does."""
+    error = None if done.cancelled() else done.exception()
+    if answer.done():
+        return
+    if done.cancelled():
+        answer.cancel()
+    elif error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(done.result())

@@ -1,0 +1,196 @@
+"""What one client has with a daemon: a connection for requests, the leases, and the thread that renews them.
+
+Owns claiming (grants are checked before they are handed out, and one that nobody waits for any more is given back) and
+the end of it all, whichever way it comes. Does not own what is done under a lease (`hold`, `task`).
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from typing import Any
+
+import msgspec
+
+from dhp_protocol.errors import DHPError, LeaseLost
+from dhp_protocol.messages import Claim, Heartbeat, LeaseRef, Recover, Release
+from dhp_protocol.replies import AnyEvent, ClaimReply, HeartbeatReply, ReleaseReply, StoredCheckpoint
+
+from . import forking
+from .addresses import Address
+from .clock import monotonic_ms
+from .connection import Connection
+from .exceptions import ClientClosed, ClientError, IntegrityError, WrongLoop
+from .keepalive import KeepAlive, tell_table
+from .leases import LeaseTable, Loss
+from .payload import sha256_hex
+from .wire import decode_reply
+
+log = logging.getLogger("dhp_client")
+
+STOP_TIMEOUT_MS = 3_000
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that was granted, its hashes checked. `renewed_ms`: the lease counts from there on the client's clock."""
+
+    reply: ClaimReply
+    intent: bytes
+    renewed_ms: float
+
+    @property
+    def checkpoint(self) -> StoredCheckpoint | None:
+        return self.reply.checkpoint
+
+
+class _WhichHandoff(msgspec.Struct, frozen=True):
+    handoff: str | None
+
+
+class Session:
+    """Made on the event loop that it will be used on."""
+
+    def __init__(
+        self, addresses: list[Address], *, name: str, session: str, retry_ms: float, in_doubt_ms: float
+    ) -> None:
+        self.in_doubt_ms = in_doubt_ms
+        self.loop = asyncio.get_running_loop()
+        self.leases = LeaseTable()
+        self.keepalive = KeepAlive(addresses, self.leases, name=name, session=session, loop=self.loop)
+        self.connection = Connection(
+            addresses, name=name, session=session, retry_ms=retry_ms, on_event=self._take_in, on_ready=self._is_back
+        )
+        self._closed: str | None = None
+        forking.on_fork_in_child(self)
+
+    def check_open(self) -> None:
+        """Raises `ClientClosed`."""
+        if self._closed is not None:
+            raise ClientClosed(self._closed)
+
+    def check_usable(self) -> None:
+        """Raises `ClientClosed`; `WrongLoop` on another event loop than the client's own."""
+        self.check_open()
+        if asyncio.get_running_loop() is not self.loop:
+            raise WrongLoop("This client belongs to another event loop: connect on the one that uses it.")
+
+    @property
+    def closed(self) -> bool:
+        return self._closed is not None
+
+    # Claiming.
+
+    async def claim(self, request: Claim | Recover) -> Grant | None:
+        """A granted claim, or None when the wait ended empty. Cancelled, it gives back what was granted meanwhile."""
+        until_ms = monotonic_ms() + request.wait_ms
+        while True:
+            nonce = secrets.token_urlsafe(12)
+            sent: list[float] = []
+
+            def ask(nonce: str = nonce, sent: list[float] = sent) -> Claim | Recover:
+                # Sent again after an outage, it waits for what is left of its time.
+                sent.append(monotonic_ms())
+                left_ms = max(0, int(until_ms - sent[-1]))
+                return msgspec.structs.replace(request, nonce=nonce, wait_ms=left_ms)
+
+            try:
+                body = await self.connection.call(ask, msgspec.Raw)
+                grant = await self._checked(bytes(body), sent[-1])
+            except LeaseLost:
+                continue  # Granted to this nonce, and ended before the answer got here: ask for another lease.
+            except asyncio.CancelledError:
+                if sent:
+                    self.run_in_background(self._withdraw(msgspec.structs.replace(request, nonce=nonce, wait_ms=0)))
+                raise
+            # The daemon bounds how long one request may wait.
+            if grant is not None or until_ms - monotonic_ms() <= 0 or not self._was_cut(request):
+                return grant
+
+    async def hand_back(self, handoff: str, fence: int, reason: str) -> None:
+        """Releases a lease that nobody here wants."""
+        request = Release(handoff=handoff, fence=fence, reason=reason)
+        with contextlib.suppress(LeaseLost):
+            await self.connection.call(lambda: request, ReleaseReply)
+
+    def _was_cut(self, request: Claim | Recover) -> bool:
+        return request.wait_ms > self.connection.limits.max_wait_ms
+
+    async def _checked(self, body: bytes, sent_ms: float) -> Grant | None:
+        if decode_reply(body, _WhichHandoff).handoff is None:
+            return None
+        reply = decode_reply(body, ClaimReply)
+        try:
+            grant = Grant(reply=reply, intent=_verified(reply), renewed_ms=sent_ms)
+        except IntegrityError as error:
+            await self.hand_back(reply.handoff, reply.fence, "what was stored has another hash")
+            raise error
+        if monotonic_ms() - sent_ms < reply.lease.heartbeat_ms:
+            return grant
+        # It has waited, so when the lease began isn't known: a renewal tells from when it counts at least.
+        renewed_ms = monotonic_ms()
+        beat = Heartbeat(leases=[LeaseRef(reply.handoff, reply.fence)])
+        answer = await self.connection.call(lambda: beat, HeartbeatReply)
+        if reply.handoff in answer.renewed:
+            return msgspec.structs.replace(grant, renewed_ms=renewed_ms)
+        raise LeaseLost("The lease ended before it could be handed out.", why="expired", fence=reply.fence, status="")
+
+    async def _withdraw(self, request: Claim | Recover) -> None:
+        """Takes the place of a claim that was cancelled, without waiting, and gives back what it got."""
+        try:
+            body = await self.connection.call(lambda: request, msgspec.Raw)
+            reply = decode_reply(bytes(body), _WhichHandoff)
+            if reply.handoff is not None:
+                await self.hand_back(reply.handoff, decode_reply(bytes(body), ClaimReply).fence, "claim withdrawn")
+        except (DHPError, ClientError) as error:
+            log.debug("nothing to give back of a cancelled claim: %s", error)
+
+    # Background work and the end.
+
+    def run_in_background(self, work: Any) -> None:
+        self.connection.run_in_background(work)
+
+    async def close(self) -> None:
+        """Says goodbye, which releases the leases, and ends. Again, it does nothing."""
+        if self._closed is not None:
+            return
+        self._closed = "The client is closed: connect again."
+        # Whoever closes may be at work under one of the leases that end by it, and is cancelled for that.
+        await asyncio.shield(self.loop.create_task(self._close()))
+
+    async def _close(self) -> None:
+        self.keepalive.stop()
+        for lease in self.leases.all():
+            self.leases.give_up(lease, Loss("closed", lease.fence, ""))
+        if self.keepalive.running:
+            await asyncio.to_thread(self.keepalive.join, STOP_TIMEOUT_MS)
+        await self.connection.close()
+
+    def let_go(self) -> None:
+        """Ends without a word, from any thread: the client was collected, or the program ends."""
+        if self._closed is not None:
+            return
+        self._closed = "The client is closed: connect again."
+        self.keepalive.stop()
+        with contextlib.suppress(RuntimeError):  # The loop is closed, and its connections with it.
+            self.loop.call_soon_threadsafe(self.connection.abort)
+
+    def after_fork_in_child(self) -> None:
+        self._closed = "The client belongs to the process that this one was forked from: connect again."
+
+    def _take_in(self, event: AnyEvent) -> None:
+        tell_table(self.leases, event)
+
+    def _is_back(self) -> None:
+        self.keepalive.poke()
+        self.leases.wake_all()
+
+
+def _verified(reply: ClaimReply) -> bytes:
+    """The intent's bytes. Raises `IntegrityError` unless they and the checkpoint's have the hashes that name them."""
+    intent = bytes(reply.intent)
+    if sha256_hex(intent) != reply.handoff:
+        raise IntegrityError(f"The intent of {reply.handoff} isn't the one that it was dispatched with.")
+    checkpoint = reply.checkpoint
+    if checkpoint is not None and sha256_hex(checkpoint.state) != checkpoint.sha256:
+        raise IntegrityError(f"Checkpoint {checkpoint.seq} of {reply.handoff} isn't the one that was stored.")
+    return intent

@@ -1,0 +1,234 @@
+"""The daemon goes away and comes back: what was asked is answered once, what is held is still held."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import dhp_client
+from dhp_protocol.errors import LeaseLost, Overloaded
+from dhp_protocol.replies import CheckpointReply, ClaimReply, CompleteReply, ReleaseReply
+from tests.client.fake_daemon import Connection, FakeDaemon, grant
+from tests.client.losing import losing
+from tests.client.proxy import Proxy
+from tests.support.daemon_process import DaemonProcess
+
+ProxyTo = Callable[[DaemonProcess], Proxy]
+
+
+async def grants(connection: Connection, request: Any) -> ClaimReply:
+    return grant()
+
+
+async def test_calls_that_wait_get_their_answers_after_a_kill_and_restart(daemon: DaemonProcess) -> None:
+    async with dhp_client.connect(daemon.address) as client:
+        made = [await client.dispatch("k", {"n": n}) for n in range(5)]
+        waiting = [asyncio.create_task(client.result(one.handoff, wait_ms=50_000)) for one in made]
+        await asyncio.sleep(0.1)
+        daemon.kill()
+        meanwhile = asyncio.create_task(client.dispatch("k", {"n": 99}))
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(daemon.start)
+        assert (await meanwhile).created
+        for one in made:
+            async with client.claim(one.handoff) as task:
+                await task.complete(task.inputs["n"])
+        assert [(await result).result for result in waiting] == list(range(5))
+
+
+async def test_a_call_gives_up_when_no_daemon_is_to_be_reached_for_long(fake: FakeDaemon) -> None:
+    async with dhp_client.connect(fake.address, retry_ms=200) as client:
+        await fake.vanish()
+        with pytest.raises(dhp_client.NotConnected, match="200 ms"):
+            await client.ping()
+        await fake.listen(fake.port)
+        while True:
+            with contextlib.suppress(dhp_client.NotConnected):
+                await client.ping()
+                break
+
+
+async def test_a_reconnected_client_names_the_same_session(fake: FakeDaemon) -> None:
+    async with dhp_client.connect(fake.address) as client:
+        fake.connections[0].drop()
+        await client.ping()
+        assert [hello.session for hello in fake.of("hello")] == [client.session] * 2
+
+
+async def test_a_checkpoint_that_was_not_answered_is_sent_again_as_it_was(fake: FakeDaemon) -> None:
+    stored: list[Any] = []
+
+    async def answer_the_second(connection: Connection, request: Any) -> CheckpointReply | None:
+        stored.append(request)
+        if len(stored) == 1:
+            connection.drop()
+            return None
+        return CheckpointReply(seq=request.seq, sha256=request.sha256, duplicate=len(stored) == 2)
+
+    fake.answers |= {"claim": grants, "checkpoint": answer_the_second}
+    async with dhp_client.connect(fake.address) as client:
+        task = await client.claim(kinds="fetch")
+        assert task is not None
+        assert (await task.checkpoint({"page": 1})).duplicate
+        await task.checkpoint({"page": 2})
+    first, again, second = stored
+    assert (
+        (first.seq, bytes(first.state), first.fence)
+        == (again.seq, bytes(again.state), again.fence)
+        == (1, b'{"page":1}', 1)
+    )
+    assert second.seq == 2
+
+
+async def test_a_completion_that_was_not_answered_is_settled_under_its_own_fence(fake: FakeDaemon) -> None:
+    async def drop_the_first(connection: Connection, request: Any) -> CompleteReply | None:
+        if len(fake.of("complete")) == 1:
+            connection.drop()
+            return None
+        return CompleteReply(duplicate=True)
+
+    fake.answers |= {"claim": grants, "complete": drop_the_first}
+    async with dhp_client.connect(fake.address) as client:
+        async with client.claim(kinds="fetch") as task:
+            assert (await task.complete({"n": 1})).duplicate
+        assert task.ended == "completed"
+    first, again = fake.of("complete")
+    assert (first.fence, bytes(first.result)) == (again.fence, bytes(again.result))
+
+
+async def test_a_release_that_took_effect_unheard_is_a_release(fake: FakeDaemon) -> None:
+    async def gone_already(connection: Connection, request: Any) -> ReleaseReply | None:
+        if len(fake.of("release")) == 1:
+            connection.drop()
+            return None
+        raise LeaseLost("no", why="released", fence=3, status="running")
+
+    fake.answers |= {"claim": grants, "release": gone_already}
+    async with dhp_client.connect(fake.address) as client:
+        task = await client.claim(kinds="fetch")
+        assert task is not None
+        assert (await task.release()).duplicate
+        assert task.ended == "released"
+        assert not task.lost
+
+
+async def test_an_overloaded_daemon_gets_the_write_again_later(fake: FakeDaemon) -> None:
+    async def busy_twice(connection: Connection, request: Any) -> CompleteReply:
+        if len(fake.of("complete")) < 3:
+            raise Overloaded("busy", after_ms=1)
+        return CompleteReply(duplicate=False)
+
+    fake.answers |= {"claim": grants, "complete": busy_twice}
+    async with dhp_client.connect(fake.address) as client, client.claim(kinds="fetch") as task:
+        await task.complete(1)
+        assert len(fake.of("complete")) == 3
+
+
+async def test_work_runs_on_through_kills_and_restarts_of_the_daemon(daemon: DaemonProcess) -> None:
+    async with dhp_client.connect(daemon.address) as client:
+        made = await client.dispatch("k", {})
+        async with client.claim(kinds="k") as task:
+            for n in range(3):
+                await task.checkpoint({"n": n})
+                saving = asyncio.create_task(task.checkpoint({"half": n}))
+                await asyncio.to_thread(daemon.restart)
+                await saving
+            await task.complete("done")
+        status = await client.status(made.handoff)
+        assert (status.status, status.seq, status.attempt, status.failures) == ("completed", 6, 1, 0)
+
+
+async def test_a_line_that_is_cut_for_longer_than_the_grace_costs_no_work(
+    daemon: DaemonProcess, proxy_to: ProxyTo
+) -> None:
+    proxy = proxy_to(daemon)
+    async with dhp_client.connect(daemon.address) as other, dhp_client.connect(proxy.address) as client:
+        made = await other.dispatch("k", {})
+        async with client.claim(kinds="k") as task:
+            await task.checkpoint({"n": 1})
+            proxy.cut()
+            while (await other.status(made.handoff)).status != "orphaned":
+                await asyncio.sleep(0.02)
+            proxy.mend()
+            assert (await task.checkpoint({"n": 2})).seq == 2
+            assert (task.fence, task.attempt, task.lost) == (3, 2, False)
+            await task.complete("done")
+        assert (await other.result(made.handoff)).result == "done"
+
+
+async def test_a_completion_during_the_cut_goes_through_after_it(daemon: DaemonProcess, proxy_to: ProxyTo) -> None:
+    proxy = proxy_to(daemon)
+    async with dhp_client.connect(daemon.address) as other, dhp_client.connect(proxy.address) as client:
+        made = await other.dispatch("k", {})
+        async with client.claim(kinds="k") as task:
+            proxy.cut()
+            ending = asyncio.create_task(task.complete("done"))
+            while (await other.status(made.handoff)).status != "orphaned":
+                await asyncio.sleep(0.02)
+            proxy.mend()
+            await ending
+        assert (await other.result(made.handoff)).result == "done"
+
+
+async def test_work_that_somebody_else_has_taken_over_is_lost(daemon: DaemonProcess, proxy_to: ProxyTo) -> None:
+    proxy = proxy_to(daemon)
+    async with dhp_client.connect(daemon.address) as other, dhp_client.connect(proxy.address) as client:
+        made = await other.dispatch("k", {})
+        with losing() as lost:
+            async with client.claim(kinds="k"):
+                proxy.cut()
+                standby = await other.claim(made.handoff, wait_ms=20_000)
+                assert standby is not None
+                proxy.mend()
+                await asyncio.sleep(60)
+        assert lost.value.details["why"] == "superseded"
+        await standby.complete("by the standby")
+        assert (await other.result(made.handoff)).result == "by the standby"
+
+
+async def test_work_that_somebody_else_has_taken_over_and_given_back_is_lost(
+    daemon: DaemonProcess, proxy_to: ProxyTo
+) -> None:
+    proxy = proxy_to(daemon)
+    async with dhp_client.connect(daemon.address) as other, dhp_client.connect(proxy.address) as client:
+        made = await other.dispatch("k", {})
+        with losing():
+            async with client.claim(kinds="k"):
+                proxy.cut()
+                standby = await other.claim(made.handoff, wait_ms=20_000)
+                assert standby is not None
+                await standby.checkpoint("by the standby")
+                await standby.release()
+                proxy.mend()
+                await asyncio.sleep(60)
+        assert (await other.status(made.handoff)).status == "pending"
+
+
+async def test_a_silent_line_is_noticed_and_replaced(
+    daemon: DaemonProcess, proxy_to: ProxyTo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.connection.SILENCE_MS", 200)
+    proxy = proxy_to(daemon)
+    async with dhp_client.connect(proxy.address) as client:
+        made = await client.dispatch("k", {})
+        proxy.silence()
+        asking = asyncio.create_task(client.status(made.handoff))
+        await asyncio.sleep(0.1)
+        proxy.mend()
+        assert (await asking).status == "pending"
+
+
+async def test_a_waiting_claim_is_no_reason_to_reconnect(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dhp_client.connection.SILENCE_MS", 50)
+
+    async def slow(connection: Connection, request: Any) -> ClaimReply:
+        await asyncio.sleep(0.5)
+        return grant()
+
+    fake.answers["claim"] = slow
+    async with dhp_client.connect(fake.address) as client:
+        assert await client.claim(kinds="fetch", wait_ms=10_000) is not None
+        assert fake.of("ping")
+        assert len(fake.of("claim")) == 1

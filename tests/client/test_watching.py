@@ -1,0 +1,151 @@
+"""Following records: in order, and none missed."""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+import dhp_client
+from dhp_protocol.replies import LaggedEvent, RecordEvent, WatchReply
+from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon
+from tests.client.proxy import Proxy
+from tests.client.waiting import until, until_async
+from tests.support.daemon_process import DaemonProcess
+
+
+def record(position: int) -> RecordEvent:
+    body = {"n": position, "position": position, "type": "checkpointed", "at": "", "fence": 1, "seq": position}
+    return RecordEvent(handoff=HANDOFF, record=Raw(msgspec.json.encode(body)))
+
+
+async def test_records_come_as_they_happen(client: dhp_client.Client, kind: str) -> None:
+    made = await client.dispatch(kind, {})
+    async with client.watch(made.handoff, after=0) as events:
+        first = await anext(events)
+        assert (first.handoff, first.type, first.record["kind"]) == (made.handoff, "dispatched", kind)
+        async with client.claim(made.handoff) as task:
+            await task.checkpoint(1)
+            await task.complete(2)
+        rest = [await anext(events) for _ in range(3)]
+    assert [event.type for event in rest] == ["claimed", "checkpointed", "completed"]
+    assert [event.position for event in rest] == sorted(event.position for event in rest)
+    assert events.position == rest[-1].position
+    assert rest[1].record["seq"] == 1
+
+
+async def test_without_after_only_what_comes_is_told(client: dhp_client.Client, kind: str) -> None:
+    await client.dispatch(kind, {"n": 1})
+    events = client.watch(kinds=kind)
+    first = asyncio.ensure_future(anext(events))
+    await until(lambda: events.position is not None)
+    made = await client.dispatch(kind, {"n": 2})
+    assert (await first).handoff == made.handoff
+    await events.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await anext(events)
+
+
+async def test_a_watch_misses_nothing_over_a_restart(daemon: DaemonProcess) -> None:
+    async with dhp_client.connect(daemon.address) as client:
+        made = [await client.dispatch("k", {"n": 0})]
+        events = client.watch(kinds="k", after=0)
+        seen = [(await anext(events)).handoff]
+        for n in range(1, 4):
+            await asyncio.to_thread(daemon.restart)
+            made.append(await client.dispatch("k", {"n": n}))
+            seen.append((await anext(events)).handoff)
+        assert seen == [one.handoff for one in made]
+        await events.aclose()
+
+
+async def test_a_watch_misses_nothing_over_a_cut_line(
+    daemon: DaemonProcess, proxy_to: Callable[[DaemonProcess], Proxy]
+) -> None:
+    proxy = proxy_to(daemon)
+    async with dhp_client.connect(daemon.address) as other, dhp_client.connect(proxy.address) as client:
+        events = client.watch(kinds="k", after=0)
+        made = [await other.dispatch("k", {"n": 0})]
+        seen = [(await anext(events)).handoff]
+        proxy.cut()
+        made += [await other.dispatch("k", {"n": n}) for n in range(1, 20)]
+        proxy.mend()
+        seen += [(await anext(events)).handoff for _ in range(1, 20)]
+        assert seen == [one.handoff for one in made]
+        await events.aclose()
+
+
+async def test_a_reader_that_was_too_slow_goes_on_where_the_daemon_stopped(fake: FakeDaemon) -> None:
+    async def watch(connection: Connection, request: Any) -> WatchReply:
+        asyncio.get_running_loop().call_soon(tell, connection, request)
+        return WatchReply(position=10)
+
+    def tell(connection: Connection, request: Any) -> None:
+        if len(fake.of("watch")) == 1:
+            connection.event(record(11))
+            connection.event(LaggedEvent(after=12))
+        else:
+            connection.event(record(14))
+
+    fake.answers["watch"] = watch
+    async with dhp_client.connect(fake.address) as client:
+        events = client.watch(HANDOFF)
+        assert [(await anext(events)).position for _ in range(2)] == [11, 14]
+        await events.aclose()
+    first, second = fake.of("watch")
+    assert first.after is msgspec.UNSET
+    assert second.after == 12
+    assert second.handoff == HANDOFF
+
+
+async def test_a_slow_reader_holds_back_the_daemon_and_not_the_other_calls(
+    client: dhp_client.Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.watching.MAX_UNREAD", 10)
+    events = client.watch(kinds=kind, after=0)
+    made = [await client.dispatch(kind, {"n": 0})]
+    seen = [(await anext(events)).handoff]
+    made += await asyncio.gather(*(client.dispatch(kind, {"n": n}) for n in range(1, 300)))
+    await client.ping()
+    seen += [(await anext(events)).handoff for _ in range(1, 300)]
+    assert sorted(seen) == sorted(one.handoff for one in made)
+    await events.aclose()
+
+
+async def test_a_watch_that_is_left_or_forgotten_ends_its_connection(client: dhp_client.Client, kind: str) -> None:
+    await client.dispatch(kind, {})
+    before = (await client.stats()).connections
+
+    async def look_once() -> None:
+        async for event in client.watch(kinds=kind, after=0):
+            assert event.type == "dispatched"
+            break
+
+    async def as_before() -> bool:
+        return (await client.stats()).connections == before
+
+    await look_once()
+    gc.collect()
+    await until_async(as_before)
+
+
+async def test_what_cannot_be_watched_is_told(client: dhp_client.Client) -> None:
+    with pytest.raises(dhp_client.DHPError):
+        await anext(client.watch(kinds="not a kind"))
+
+
+async def test_a_watch_gives_up_when_no_daemon_is_to_be_reached_for_long(fake: FakeDaemon) -> None:
+    async def watch(connection: Connection, request: Any) -> WatchReply:
+        return WatchReply(position=0)
+
+    fake.answers["watch"] = watch
+    async with dhp_client.connect(fake.address, retry_ms=200) as client:
+        events = client.watch()
+        waiting = asyncio.ensure_future(anext(events))
+        await until(lambda: fake.of("watch"))
+        await fake.vanish()
+        with pytest.raises(dhp_client.NotConnected):
+            await waiting
