@@ -6,6 +6,7 @@ line on standard error.
 
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -13,7 +14,17 @@ from . import __version__
 from .config import ConfigError, environment, load_config
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+class _OneLineCommand(click.Command):
+    """Says in one line what is wrong with the flags, as with every other setting."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            return super().main(*args, **{**extra, "standalone_mode": False})
+        except click.ClickException as error:
+            _end(error.format_message(), 2)
+
+
+@click.command(cls=_OneLineCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--data", metavar="DIR", help="Where the store lies (./dhpd-data).")
 @click.option("--listen", multiple=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH; may be given several times.")
 @click.option("--config", "file", metavar="FILE", type=click.Path(path_type=Path), help="Settings in TOML.")
@@ -43,6 +54,6 @@ def main(
         _end(str(error), 1)
 
 
-def _end(message: str, code: int) -> None:
+def _end(message: str, code: int) -> NoReturn:
     print(f"dhpd: {message}", file=sys.stderr)
     sys.exit(code)

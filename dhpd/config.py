@@ -42,6 +42,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: Positive = 10_000
     max_inflight_requests: Positive = 1_024
     """Per connection: requests taken in and not yet answered, waiting ones apart."""
+    max_inflight_bytes: Positive = 16 * 1024 * 1024
+    """Per connection: what those requests are long, at most, and one frame more."""
     max_waiting_requests: Positive = 1_024
     """Per connection: claims and results that wait."""
     max_unsent_bytes: Positive = 1024 * 1024

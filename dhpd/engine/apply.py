@@ -147,9 +147,8 @@ def _begin(entry: Entry, record: Dispatched) -> Handoff:
         has_schema=record.has_schema,
         created_at_ms=record.at_ms,
         updated_at_ms=record.at_ms,
-        depth=record.depth,
         not_before_ms=record.not_before_ms,
-        parent=record.parent,
+        ancestors=record.ancestors,
         labels=record.labels,
     )
 

@@ -8,7 +8,7 @@ from dhp_protocol.replies import FailReply, NothingToClaim, ReleaseReply
 
 from .facts import ORPHANED, RUNNING
 from .fencing import ended_by, lease_lost
-from .holding import claimable, decide_fail, decide_release, not_claimable, not_recoverable
+from .holding import decide_fail, decide_release, not_claimable, not_recoverable
 from .moments import Now
 from .serving import claim_lookup
 from .settling import Settling
@@ -36,6 +36,9 @@ def _take(
     to: Address,
     now: Now,
 ) -> None:
+    if core.sessions.of(to.connection) is None:  # Whoever asked has gone meanwhile: nothing is granted to nobody.
+        core.reply_of_all(to, NothingToClaim())
+        return
     terms = core.settings.terms
     ttl_ms = terms.ttl_ms if request.ttl_ms is UNSET else min(max(request.ttl_ms, terms.min_ttl_ms), terms.max_ttl_ms)
     nonce = None if request.nonce is UNSET else request.nonce
@@ -50,9 +53,14 @@ def _take(
             core.end_wait(waiting)
     if core.draining:
         raise draining()
+    if handoff is not None:
+        core.look(handoff, now)
+    core.ledger.mature(now.wall_ms)
+    core.serve(now)  # What has become free just now belongs to whoever has waited for it.
     facts = core.look(handoff, now) if handoff is not None else core.ledger.queue.first(kinds)
     core.looked_at = facts
-    if facts is not None and claimable(facts, now.wall_ms) and (not only_orphaned or facts.status == ORPHANED):
+    free = facts is not None and core.ledger.claimable(facts, now.wall_ms)
+    if facts is not None and free and (not only_orphaned or facts.status == ORPHANED):
         core.grant(facts, to, worker=request.worker, ttl_ms=ttl_ms, nonce=nonce, detached=request.detached, now=now)
     elif facts is not None and (facts.final or not wait_ms):
         raise not_recoverable(facts, now) if only_orphaned else not_claimable(facts, now)
@@ -80,12 +88,7 @@ def _taken_before(core: Settling, worker: str, nonce: str, to: Address, now: Now
     if grant is None or core.ledger.get(grant[0]) is None:
         return False
     facts = core.look(grant[0], now)
-    hold = facts.hold
-    if hold is None or hold.fence < grant[1]:
-        return False  # That grant was undone.
-    if hold.fence == grant[1] and (hold.worker, hold.nonce) != (worker, nonce):
-        return False  # It was undone, and another claim got its fence.
-    if facts.status != RUNNING or hold.fence != grant[1]:
+    if facts.status != RUNNING or facts.fence != grant[1]:
         core.looked_at = facts
         raise lease_lost(facts, grant[1])
     core.renew(facts, now)

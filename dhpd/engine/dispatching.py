@@ -109,15 +109,15 @@ def _intent_too_large(limits: Limits, size: int) -> TooLarge:
 def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: int, now: Now) -> Sequence[Change]:
     """The beginning of a handoff that isn't there yet; `fence` is the highest ever purged from the store."""
     request = prepared.request
-    depth = 0
+    ancestors: tuple[str, ...] = ()
     if request.parent is not UNSET:
         if parent is None:
             raise NotFound("There is no such parent: dispatch it first.", handoff=request.parent)
         if parent.final:
             sentence = f"The parent is {parent.status} and takes no more children."
             raise WrongState(sentence, handoff=parent.id, status=parent.status)
-        depth = parent.depth + 1
-        if depth > MAX_PARENT_DEPTH:
+        ancestors = (*parent.ancestors, parent.id)
+        if len(ancestors) > MAX_PARENT_DEPTH:
             raise InvalidRequest(f"Children may be {MAX_PARENT_DEPTH} deep.", member="parent")
     record = Dispatched(
         n=1,
@@ -129,8 +129,7 @@ def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: i
         bytes=len(prepared.intent),
         has_schema=prepared.has_schema,
         not_before_ms=now.wall_ms + request.delay_ms if request.delay_ms else 0,
-        parent=None if request.parent is UNSET else request.parent,
-        depth=depth,
+        ancestors=ancestors,
         labels=None if request.labels is UNSET or not request.labels else request.labels,
     )
     return (Change(record, prepared.intent),)

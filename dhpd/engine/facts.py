@@ -53,7 +53,8 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
 
     `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
     `position` that of its newest; `anchor` that of its newest record that isn't a checkpoint, so that history can be
-    walked even where checkpoints were pruned; `n` counts its records. Times are wall-clock milliseconds.
+    walked even where checkpoints were pruned; `n` counts its records. The last of its `ancestors` is its parent. Times are
+    wall-clock milliseconds.
     """
 
     id: str
@@ -72,16 +73,20 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
     attempt: int = 0
     failures: int = 0
     steps: int = 0
-    depth: int = 0
     not_before_ms: int = 0
     hold: Hold | None = None
     checkpoint: CheckpointFacts | None = None
     result_position: int = 0
     result_sha256: str | None = None
     reason: str | None = None
-    parent: str | None = None
+    ancestors: tuple[str, ...] = ()
     labels: dict[str, str] | None = None
     acked: bool = False
+
+    @property
+    def parent(self) -> str | None:
+        """The handoff that it is a child of."""
+        return self.ancestors[-1] if self.ancestors else None
 
     @property
     def seq(self) -> int:

@@ -229,6 +229,8 @@ class Journal:
         undone = [entry for entry in batch.entries if entry.handoff in failed]
         batch.entries = [entry for entry in batch.entries if entry.handoff not in failed]
         batch.facts = [facts for facts in batch.facts if facts.id not in failed]
+        if failed & batch.flushed.keys():
+            batch.covers = None  # The table won't have all up to there.
         return undone
 
     def _batch_with(self, position: int) -> Batch:

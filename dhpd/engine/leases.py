@@ -12,7 +12,7 @@ from .facts import Handoff
 
 
 class Lease:
-    """One hold's lease. `deadline_ms` is the earlier of its own end and the end of its session's grace."""
+    """One hold's lease. `deadline_ms` is the earlier of its own end and the end of its session's grace, if that runs."""
 
     __slots__ = (
         "deadline_entry",
@@ -21,6 +21,7 @@ class Lease:
         "end_ms",
         "extension_open",
         "fence",
+        "grace_end_ms",
         "handoff",
         "session",
         "ttl_ms",
@@ -35,6 +36,7 @@ class Lease:
         self.end_ms = end_ms
         self.deadline_ms: int | None = end_ms
         self.deadline_entry = 0
+        self.grace_end_ms: int | None = None
         self.extension_open = False
 
     def live(self, now_ms: int) -> bool:
@@ -72,20 +74,20 @@ class Leases:
 
     def renew(self, lease: Lease, now_ms: int) -> None:
         """A full ttl from now. A session's grace goes on: it ends by a `hello`, not by a renewal."""
-        in_grace = lease.deadline_ms != lease.end_ms
         lease.end_ms = now_ms + lease.ttl_ms
-        if not in_grace:
-            lease.deadline_ms = lease.end_ms
+        lease.deadline_ms = lease.end_ms if lease.grace_end_ms is None else min(lease.end_ms, lease.grace_end_ms)
 
     def shorten(self, lease: Lease, now_ms: int, grace_ms: int) -> None:
         """Its session is gone: it ends when the grace does."""
-        if lease.deadline_ms is not None and now_ms + grace_ms < lease.end_ms:
-            lease.deadline_ms = now_ms + grace_ms
+        lease.grace_end_ms = now_ms + grace_ms
+        if lease.deadline_ms is not None and lease.grace_end_ms < lease.deadline_ms:
+            lease.deadline_ms = lease.grace_end_ms
             self._deadlines.add(lease)
 
-    def restore(self, lease: Lease) -> None:
-        """Its session is back: it ends where it would have."""
-        if lease.deadline_ms is not None:
+    def restore(self, lease: Lease, now_ms: int) -> None:
+        """Its session is back: it ends where it would have, unless that has come already."""
+        if lease.live(now_ms):
+            lease.grace_end_ms = None
             lease.deadline_ms = lease.end_ms
 
     def drop(self, handoff: str, fence: int) -> Lease | None:

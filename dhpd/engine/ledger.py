@@ -20,10 +20,10 @@ MAX_ENDED_NONCES = 100_000
 class Ledger:
     def __init__(self) -> None:
         self._handoffs: dict[str, Handoff] = {}
-        self._cold: OrderedDict[str, None] = OrderedDict()  # Ended and on disk: may leave memory at any time.
+        self._cold: OrderedDict[str, None] = OrderedDict()  # Ended, and so in the table: may leave memory at any time.
         self._dirty: dict[str, tuple[int, int]] = {}  # First position, and lease time, that the table of facts lacks.
         self._delayed: list[tuple[int, str]] = []
-        self._children: dict[str, set[str]] = {}
+        self._descendants: dict[str, set[str]] = {}
         self._nonces: dict[tuple[str, str], tuple[str, int]] = {}
         self._ended_nonces: deque[tuple[int, tuple[str, str], tuple[str, int]]] = deque()
         self.queue = ClaimQueue(self._handoffs.get)
@@ -43,6 +43,7 @@ class Ledger:
     def put(self, handoff: str, facts: Handoff | None, wall_ms: int) -> None:
         """These are its facts from now on; None: there is no such handoff (a dispatch was undone)."""
         before = self._handoffs.get(handoff)
+        self._cold.pop(handoff, None)  # The table's facts are no longer the present ones.
         if facts is None:
             self._handoffs.pop(handoff, None)
         else:
@@ -53,13 +54,21 @@ class Ledger:
             self.counts[facts.status] += 1
         self._index(handoff, before, facts, wall_ms)
 
-    def admit(self, facts: Handoff, wall_ms: int) -> None:
-        """Its facts were read from the store; it was counted already."""
+    def take_up(self, facts: Handoff, wall_ms: int) -> None:
+        """Its facts were read from the store, and it stays in memory; it was counted already."""
         assert facts.id not in self._handoffs
         self._handoffs[facts.id] = facts
         self._index(facts.id, None, facts, wall_ms)
+
+    def admit(self, facts: Handoff, wall_ms: int) -> None:
+        """As `take_up`, but one that has ended may leave again."""
+        self.take_up(facts, wall_ms)
         if facts.final:
             self._cool(facts.id)
+
+    def claimable(self, facts: Handoff, wall_ms: int) -> bool:
+        """Whether a claim would be granted now: what could be claimed once still can, if the wall clock is set back."""
+        return self.queue.holds(facts) or claimable(facts, wall_ms)
 
     def stored(self, facts: Handoff, *, awaited: bool) -> None:
         """The store's table has these facts; what has ended, isn't `awaited` and hasn't changed since may leave memory."""
@@ -70,17 +79,20 @@ class Ledger:
         self._cold[handoff] = None
         while len(self._cold) > MAX_COLD_HANDOFFS:
             oldest, _ = self._cold.popitem(last=False)
-            facts = self._handoffs.get(oldest)
-            if facts is not None and facts.final and oldest not in self._dirty:
-                del self._handoffs[oldest]
+            del self._handoffs[oldest]
 
-    def children(self, parent: str) -> list[Handoff]:
-        """Its children that haven't ended."""
-        return [self._handoffs[child] for child in sorted(self._children.get(parent, ()))]
+    def descendants(self, handoff: str) -> list[Handoff]:
+        """Its children, and theirs in turn, that haven't ended."""
+        return [self._handoffs[descendant] for descendant in sorted(self._descendants.get(handoff, ()))]
 
     def nonce(self, worker: str, nonce: str) -> tuple[str, int] | None:
         """The handoff that this worker's claim with this nonce was granted, and the fence it got."""
         return self._nonces.get((worker, nonce))
+
+    def drop_nonce(self, worker: str, nonce: str, handoff: str, fence: int) -> None:
+        """That grant was undone, so its nonce means nothing."""
+        if self._nonces.get((worker, nonce)) == (handoff, fence):
+            del self._nonces[worker, nonce]
 
     def forget_nonces(self, before_ms: int) -> None:
         """Forgets the nonces of holds that ended before `before_ms` (lease time), and the oldest of too many."""
@@ -143,19 +155,18 @@ class Ledger:
                 heapq.heappush(self._delayed, (facts.not_before_ms, handoff))
         if facts is not None and facts.status == RUNNING and facts.hold is not None and facts.hold.nonce is not None:
             self._nonces[facts.hold.worker, facts.hold.nonce] = (handoff, facts.hold.fence)
-        self._index_child(handoff, before, facts)
+        self._index_descendant(handoff, before, facts)
 
     def _enqueue(self, facts: Handoff) -> None:
         self.queue.add(facts)
         self.freed.append(facts.id)
 
-    def _index_child(self, handoff: str, before: Handoff | None, facts: Handoff | None) -> None:
-        parent = facts.parent if facts is not None else before.parent if before is not None else None
-        if parent is None:
-            return
-        if facts is not None and not facts.final:
-            self._children.setdefault(parent, set()).add(handoff)
-        elif (siblings := self._children.get(parent)) is not None:
-            siblings.discard(handoff)
-            if not siblings:
-                del self._children[parent]
+    def _index_descendant(self, handoff: str, before: Handoff | None, facts: Handoff | None) -> None:
+        known = facts if facts is not None else before
+        for ancestor in known.ancestors if known is not None else ():
+            if facts is not None and not facts.final:
+                self._descendants.setdefault(ancestor, set()).add(handoff)
+            elif (descendants := self._descendants.get(ancestor)) is not None:
+                descendants.discard(handoff)
+                if not descendants:
+                    del self._descendants[ancestor]

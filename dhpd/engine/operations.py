@@ -72,7 +72,9 @@ class Engine(Settling):
                 wanted.append(request.request.parent)
         elif isinstance(request, (Claim, Recover)) and request.nonce is not UNSET:
             held = self.ledger.nonce(request.worker, request.nonce)
-            wanted = [held[0]] if held is not None else [] if request.handoff is UNSET else [request.handoff]
+            wanted = [held[0]] if held is not None else []
+            if request.handoff is not UNSET and request.handoff not in wanted:
+                wanted.append(request.handoff)
         else:
             handoff = getattr(request, "handoff", UNSET)
             wanted = [] if handoff is UNSET else [handoff]
@@ -83,9 +85,9 @@ class Engine(Settling):
         if self.ledger.get(facts.id) is None:
             self.ledger.admit(facts, now.wall_ms)
 
-    def open(self, connection: int) -> None:
-        """A connection has come."""
-        self.sessions.open(connection)
+    def open(self, connection: int, *, local: bool = True) -> None:
+        """A connection has come; `local`: from this machine."""
+        self.sessions.open(connection, local=local)
 
     def close(self, connection: int, *, local: bool, now: Now) -> None:
         """A connection's input has ended: what waits on it ends empty, and its session may be gone."""

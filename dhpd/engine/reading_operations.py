@@ -46,7 +46,7 @@ def history(core: Settling, request: History, to: Address, now: Now) -> None:
 def result(core: Settling, request: GetResult, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
     wait_ms = min(max(request.wait_ms, 0), core.settings.limits.max_wait_ms)
-    if facts.final or not wait_ms:
+    if facts.final or not wait_ms or core.sessions.of(to.connection) is None:
         core.reply(to, result_of(facts), facts)
     else:
         core.waiting.add(ResultWaiter(to, now.lease_ms + wait_ms, facts.id))

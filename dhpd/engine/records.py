@@ -21,7 +21,7 @@ class Record(Struct, tag_field="type", frozen=True, gc=False, kw_only=True, omit
 
 
 class Dispatched(Record, tag="dispatched", frozen=True):
-    """Payload: the intent's canonical bytes."""
+    """Payload: the intent's canonical bytes. `ancestors`: the parent is the last one."""
 
     kind: str
     priority: int
@@ -29,8 +29,7 @@ class Dispatched(Record, tag="dispatched", frozen=True):
     bytes: int
     has_schema: bool = False
     not_before_ms: int = 0
-    parent: str | None = None
-    depth: int = 0
+    ancestors: tuple[str, ...] = ()
     labels: dict[str, str] | None = None
 
 

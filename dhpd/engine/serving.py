@@ -3,12 +3,14 @@
 Owns the order in which freed handoffs go to those who wait, and the tick. Pure: time is an argument.
 """
 
+from collections.abc import Iterator
+
 from dhp_protocol.replies import NothingToClaim
 
 from .claim_queue import order
 from .core import Core, result_of
 from .facts import ORPHANED, RUNNING, Handoff
-from .holding import claimable, decide_claim
+from .holding import decide_claim
 from .lookups import ClaimLookup
 from .moments import Now
 from .waiting import Address, ClaimWaiter, ResultWaiter, Waiter
@@ -50,7 +52,8 @@ class Serving(Core):
             self.ledger.freed.clear()
             if self.draining or not self.available:
                 return  # What waits is served when the store is back, in full (`serve_all`).
-            present = [facts for facts in freed.values() if facts is not None and claimable(facts, now.wall_ms)]
+            free = (facts for facts in freed.values() if facts is not None)
+            present = [facts for facts in free if self.ledger.claimable(facts, now.wall_ms)]
             for facts in sorted(present, key=order):
                 waiter = self.waiting.first_claim(facts.kind, facts.id, orphaned=facts.status == ORPHANED)
                 if waiter is not None:
@@ -63,7 +66,7 @@ class Serving(Core):
                 facts = self.ledger.get(waiter.handoff)
             else:
                 facts = self.ledger.queue.first(waiter.kinds)
-            if facts is None or not claimable(facts, now.wall_ms):
+            if facts is None or not self.ledger.claimable(facts, now.wall_ms):
                 continue
             if not waiter.only_orphaned or facts.status == ORPHANED:
                 self._serve(facts, waiter, now)
@@ -82,25 +85,27 @@ class Serving(Core):
             waiter=waiter,
         )
 
-    def tick(self, now: Now) -> None:
-        """Ends what is due at `now`."""
+    def ends(self, now: Now) -> Iterator[None]:
+        """Ends what is due at `now`, step by step: each is like a command of its own."""
         if self.available:
             for lease in self.leases.due(now.lease_ms):
                 facts = self.ledger.get(lease.handoff)
                 if facts is not None and facts.status == RUNNING and facts.fence == lease.fence:
                     self.expire(facts, lease, now)
+                    yield
         for waiter in self.waiting.due(now.lease_ms):
             self.end_wait(waiter)
         self.ledger.mature(now.wall_ms)
         self.ledger.forget_nonces(now.lease_ms - NONCE_KEPT_MS)
         self.serve(now)
+        yield
 
     def end_wait(self, waiter: Waiter) -> None:
         """The wait is over, and nothing came."""
         if not self.waiting.remove(waiter):
             return
         if isinstance(waiter, ResultWaiter):
-            facts = self.ledger.get(waiter.handoff)
+            facts = self.ledger.get(waiter.handoff) if waiter.handoff is not None else None
             assert facts is not None, "what is waited for stays in memory"
             self.reply(waiter.address, result_of(facts), facts)
         else:

@@ -1,6 +1,7 @@
 """Operations of a session: hello, ping, goodbye, heartbeat, drain."""
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from dhp_protocol import PROTOCOL
 from dhp_protocol.messages import Drain, Goodbye, Heartbeat, Hello, Ping
@@ -10,6 +11,7 @@ from .claim_operations import draining
 from .facts import RUNNING
 from .holding import decide_goodbye
 from .moments import Now
+from .sessions import disconnect_grace_ms
 from .settling import Settling
 from .views import rfc3339
 from .waiting import Address
@@ -19,16 +21,20 @@ FEATURES = ("bare", "checkpoints", "watch", "embedded")
 
 def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
     name = None if request.session is UNSET else request.session
-    session, leases = core.sessions.hello(to.connection, name)
-    for lease in leases:
-        core.leases.restore(lease)
+    local = core.sessions.is_local(to.connection)
+    session, left = core.sessions.hello(to.connection, name)
+    for lease in session.leases.values():
+        core.leases.restore(lease, now.lease_ms)
+    for lease in left:
+        core.leases.shorten(lease, now.lease_ms, disconnect_grace_ms(lease.ttl_ms, local=local))
+    terms = core.settings.terms
     reply = HelloReply(
         server=core.settings.server,
         protocol=PROTOCOL,
         session=session.name,
         roles=["admin"],
         limits=core.settings.limits,
-        lease=core.settings.terms,
+        lease=replace(terms, disconnect_grace_ms=disconnect_grace_ms(terms.ttl_ms, local=local)),
         features=list(FEATURES),
         time=rfc3339(now.wall_ms),
     )

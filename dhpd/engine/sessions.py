@@ -34,6 +34,7 @@ class Sessions:
         self._fresh_name = fresh_name
         self._by_name: dict[str, Session] = {}
         self._by_connection: dict[int, Session] = {}
+        self._remote: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -46,9 +47,15 @@ class Sessions:
         """The open connections."""
         return list(self._by_connection)
 
-    def open(self, connection: int) -> None:
-        """A new connection is a session of its own until it says `hello`."""
+    def open(self, connection: int, *, local: bool = True) -> None:
+        """A new connection, from this machine (`local`) or another, is a session of its own until it says `hello`."""
+        if not local:
+            self._remote.add(connection)
         self._join(connection, self._named(self._fresh_name()))
+
+    def is_local(self, connection: int) -> bool:
+        """Whether the connection's end would be seen at once."""
+        return connection not in self._remote
 
     def of(self, connection: int) -> Session | None:
         """The connection's session; None once its end has been seen."""
@@ -59,33 +66,37 @@ class Sessions:
         return self._by_name.get(name)
 
     def hello(self, connection: int, name: str | None) -> tuple[Session, list[Lease]]:
-        """The connection joins the session `name` (None: a fresh one) and takes the leases of its own session along.
+        """The connection joins the session `name` (None: a fresh one).
 
-        Gives the session, and the leases that hang on it and may have to be restored from a grace.
+        What it claimed without a `hello` comes along. Gives the session, and the leases of a session that it has left
+        and that has no other connection: they are in their grace from now on.
         """
         old = self._by_connection[connection]
         session = self._named(self._fresh_name() if name is None else name)
+        left: list[Lease] = []
         if session is not old:
             old.connections.discard(connection)
-            if not old.connections:
+            if old.anonymous:
                 for key, lease in old.leases.items():
                     lease.session = session.name
                     session.leases[key] = lease
-                del self._by_name[old.name]
+                old.leases.clear()
+            if not old.connections:
+                left.extend(old.leases.values())
+                self._forget_if_empty(old)
             self._join(connection, session)
         session.anonymous = False
-        return session, list(session.leases.values())
+        return session, left
 
     def close(self, connection: int) -> tuple[Session, bool] | None:
         """The connection's end; gives its session, and whether that was its last connection. None if seen before."""
         session = self._by_connection.pop(connection, None)
         if session is None:
             return None
+        self._remote.discard(connection)
         session.connections.discard(connection)
-        last = not session.connections
-        if last and not session.leases:
-            del self._by_name[session.name]
-        return session, last
+        self._forget_if_empty(session)
+        return session, not session.connections
 
     def attach(self, lease: Lease) -> None:
         """The lease hangs on its session from now on."""
@@ -97,8 +108,11 @@ class Sessions:
         session = self._by_name.get(lease.session)
         if session is not None:
             session.leases.pop((lease.handoff, lease.fence), None)
-            if not session.connections and not session.leases:
-                del self._by_name[session.name]
+            self._forget_if_empty(session)
+
+    def _forget_if_empty(self, session: Session) -> None:
+        if not session.connections and not session.leases:
+            del self._by_name[session.name]
 
     def _named(self, name: str) -> Session:
         session = self._by_name.get(name)

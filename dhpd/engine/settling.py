@@ -14,6 +14,7 @@ from .journal import Batch, Extension, Journal
 from .moments import Now
 from .records import Cancelled, Claimed, Completed, Entry, Failed, Orphaned, Released
 from .serving import Serving
+from .waiting import Waiter
 
 FLUSH_AFTER_MS = 1_000
 """The table of facts lags this much behind, at least."""
@@ -42,7 +43,7 @@ class Settling(Serving):
         self.journal = Journal(head, covered)
         self.ledger.counts.update(counts)
         for handoff in facts:
-            self.ledger.admit(handoff, now.wall_ms)
+            self.ledger.take_up(handoff, now.wall_ms)
         for entry in tail:
             before = self.ledger.get(entry.handoff)
             if before is None or entry.position > before.position:
@@ -68,9 +69,9 @@ class Settling(Serving):
         self.sessions.attach(lease)
 
     def tick(self, now: Now) -> None:
-        """Ends what is due at `now`; whatever that came to is gathered like a command."""
-        super().tick(now)
-        self.seal_if_full(now)
+        """Ends what is due at `now`."""
+        for _ in self.ends(now):
+            self.seal_if_full(now)
 
     def seal_if_full(self, now: Now) -> None:
         """Between commands: a full batch is closed, so that no command is split over two commits."""
@@ -105,7 +106,8 @@ class Settling(Serving):
             self._drop_undone_claims(undone)
             for handoff, before in self.journal.undo_of(batch, failed):
                 self._restore(handoff, before, now)
-            self.ledger.mark_dirty_again(batch.flushed, self.journal.durable)
+            lacking = dict.fromkeys(failed, (self.journal.covered + 1, now.lease_ms))
+            self.ledger.mark_dirty_again({**batch.flushed, **lacking}, self.journal.durable)
         for entry in batch.entries:
             record = entry.record
             if isinstance(record, _ENDS_HOLD):
@@ -130,8 +132,7 @@ class Settling(Serving):
         for handoff, before in dict(undo).items():  # Newest first: the last word is how it was at the last commit.
             self._restore(handoff, before, now)
         for waiter in back:
-            if self.sessions.of(waiter.address.connection) is not None:
-                self.waiting.add(waiter)
+            self._go_back(waiter)
 
     def back_in_touch(self, now: Now) -> None:
         """The store takes writes again."""
@@ -148,14 +149,25 @@ class Settling(Serving):
         if before is None:
             for waiter in (*self.waiting.results_of(handoff), *self.waiting.claims_of(handoff)):
                 self.waiting.remove(waiter)
-                self.reply(
-                    waiter.address, StoreUnavailable("The handoff waited for could not be kept: dispatch it again.")
-                )
+                self._go_back(waiter)
+
+    def _go_back(self, waiter: Waiter) -> None:
+        """Takes its place again, if there is still something to wait for, and somebody who can be granted it."""
+        if waiter.handoff is not None and self.ledger.get(waiter.handoff) is None:
+            sentence = "The handoff waited for could not be kept: dispatch it again."
+            self.reply(waiter.address, StoreUnavailable(sentence))
+        elif self.sessions.of(waiter.address.connection) is None:
+            self.reply(waiter.address, StoreUnavailable("The store could not keep this: send the same request again."))
+        else:
+            self.waiting.add(waiter)
 
     def _drop_undone_claims(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            if isinstance(entry.record, Claimed):
-                self._drop_lease(entry.handoff, entry.record.fence)
+            record = entry.record
+            if isinstance(record, Claimed):
+                self._drop_lease(entry.handoff, record.fence)
+                if record.nonce is not None:
+                    self.ledger.drop_nonce(record.worker, record.nonce, entry.handoff, record.fence)
 
     def _drop_lease(self, handoff: str, fence: int) -> None:
         lease = self.leases.drop(handoff, fence)

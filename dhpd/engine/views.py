@@ -13,7 +13,7 @@ from dhp_protocol.replies import StatusReply
 from .facts import Handoff
 from .records import AnyRecord
 
-_HIDDEN = frozenset(("session", "nonce", "depth", "has_schema", "max_attempts"))
+_HIDDEN = frozenset(("session", "nonce", "has_schema", "max_attempts"))
 """Members of a record that only the daemon needs; a session's name and a nonce are as good as a key."""
 _TIMES = {"not_before_ms": "not_before"}
 
@@ -63,6 +63,8 @@ def record_view(position: int, record: AnyRecord) -> dict[str, Any]:
     for name, value in members.items():
         if name in _TIMES:
             view[_TIMES[name]] = rfc3339(value)
+        elif name == "ancestors":
+            view["parent"] = value[-1]
         elif name not in view and name not in _HIDDEN and name != "at_ms":
             view[name] = value
     return view

@@ -23,12 +23,16 @@ class Address(Struct, frozen=True, gc=False):
 
 
 class Waiter:
-    """A request that waits until `deadline_ms` (lease time), or until what it waits for has come."""
+    """A request that waits until `deadline_ms` (lease time), or until what it waits for has come.
 
-    __slots__ = ("address", "deadline_entry", "deadline_ms", "end_ms", "number")
+    `handoff` is the one that it waits for (None: any that fits).
+    """
 
-    def __init__(self, address: Address, deadline_ms: int) -> None:
+    __slots__ = ("address", "deadline_entry", "deadline_ms", "end_ms", "handoff", "number")
+
+    def __init__(self, address: Address, deadline_ms: int, handoff: str | None) -> None:
         self.address = address
+        self.handoff = handoff
         self.deadline_ms: int | None = deadline_ms
         self.deadline_entry = 0
         self.end_ms = deadline_ms
@@ -38,7 +42,7 @@ class Waiter:
 class ClaimWaiter(Waiter):
     """A waiting claim: of one handoff, or of the first of some kinds."""
 
-    __slots__ = ("detached", "handoff", "kinds", "nonce", "only_orphaned", "ttl_ms", "worker")
+    __slots__ = ("detached", "kinds", "nonce", "only_orphaned", "ttl_ms", "worker")
 
     def __init__(
         self,
@@ -53,9 +57,8 @@ class ClaimWaiter(Waiter):
         detached: bool,
         only_orphaned: bool,
     ) -> None:
-        super().__init__(address, deadline_ms)
+        super().__init__(address, deadline_ms, handoff)
         self.worker = worker
-        self.handoff = handoff
         self.kinds = kinds
         self.ttl_ms = ttl_ms
         self.nonce = nonce
@@ -66,11 +69,10 @@ class ClaimWaiter(Waiter):
 class ResultWaiter(Waiter):
     """A waiting `result`."""
 
-    __slots__ = ("handoff",)
+    __slots__ = ()
 
     def __init__(self, address: Address, deadline_ms: int, handoff: str) -> None:
-        super().__init__(address, deadline_ms)
-        self.handoff = handoff
+        super().__init__(address, deadline_ms, handoff)
 
 
 W = TypeVar("W", bound=Waiter)

@@ -53,11 +53,8 @@ def cancel(core: Settling, request: Cancel, to: Address, now: Now) -> None:
     reason = None if request.reason is UNSET else request.reason
     facts = _cancel_one(core, facts, reason, now)
     if request.children:
-        line = [facts.id]
-        while line:
-            for child in core.ledger.children(line.pop()):
-                line.append(child.id)
-                _cancel_one(core, core.look(child.id, now), reason, now)
+        for descendant in core.ledger.descendants(facts.id):
+            _cancel_one(core, core.look(descendant.id, now), reason, now)
         core.reply_of_all(to, CancelReply(status=facts.status))
     else:
         core.reply(to, CancelReply(status=facts.status), facts)

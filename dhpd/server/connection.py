@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._framer = Framer(config.max_frame_bytes)
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
+        self._taken_bytes = 0  # Since there was last nothing to answer.
         self._more = False  # There may be frames in the framer that haven't been taken in.
         self._turn: asyncio.Handle | None = None
         self._paused = False
@@ -172,6 +173,8 @@ class Connection(asyncio.Protocol):
             if taken == TURN_FRAMES or self._full():
                 self._more = True
                 break
+        if self._closing:
+            self._more = False  # Nothing after what closes is taken in, and its answer ends the connection.
         self._worked()
 
     def _take(self, item: Frame | Fault) -> None:
@@ -190,14 +193,20 @@ class Connection(asyncio.Protocol):
             self.send_error(fault.request_id, fault.error, frame.counted)
             return
         self.unanswered += 1
+        self._taken_bytes += len(frame.body)
         self._desk.request(self, request, frame.counted)
 
     def _full(self) -> bool:
         """Whether what is taken in and not answered, or not read by the peer, has reached its bound."""
-        bound = self._config.max_inflight_requests
-        if self.unanswered >= bound and self.unanswered - self._desk.waiting(self) >= bound:
+        if not self.writable.is_set():
             return True
-        return not self.writable.is_set()
+        max_requests, max_bytes = self._config.max_inflight_requests, self._config.max_inflight_bytes
+        if self.unanswered < max_requests and self._taken_bytes < max_bytes:
+            return False
+        in_flight = self.unanswered - self._desk.waiting(self)
+        if in_flight <= 0:
+            self._taken_bytes = 0
+        return in_flight >= max_requests or self._taken_bytes >= max_bytes
 
     def _worked(self) -> None:
         self._desk.worked()
@@ -208,8 +217,6 @@ class Connection(asyncio.Protocol):
         """Reads no more than can be answered: the peer's own buffers fill, and it waits."""
         if self._transport is None:
             return
-        if self._closing:
-            self._more = False
         full = self._full()
         want = self._more or full
         if want and not self._paused:
@@ -223,9 +230,7 @@ class Connection(asyncio.Protocol):
 
     def _next_turn(self) -> None:
         self._turn = None
-        if self._closing:
-            self._consider_reading()
-        else:
+        if not self._closing:
             self._take_in()
 
     def _end_when_answered(self) -> None:

@@ -120,19 +120,20 @@ class Daemon:
         self._ticker.stop()
         self._engine.drain()
         self._desk.deliver()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_WITHIN_S):
-                await self._commits.flushed()
+        if self.failure is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_WITHIN_S):
+                    await self._commits.flushed()
         self._desk.deliver()
         for connection in list(self._desk.connections.values()):
             connection.shut()
         await asyncio.sleep(0.05)  # What was written to the sockets goes out.
         for connection in list(self._desk.connections.values()):
             connection.abort()
+        await self._desk.stop()
         self._writer.remove_done_callback(self._writer_ended)
         self._writer.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._writer
+        await asyncio.gather(self._writer, return_exceptions=True)  # What became of it is in `failure`.
         with contextlib.suppress(DiskError):
             await self._store.close()
 
@@ -192,9 +193,11 @@ async def serve(config: Config, directory: DataDirectory) -> None:
         loop.add_signal_handler(number, daemon.stopping.set)
     try:
         await daemon.start(directory.path)
-    except (AddressTaken, StoreError, DiskError) as error:
-        await store.close()
-        raise CannotRun(str(error)) from None
+    except BaseException as error:
+        await store.close()  # Else its threads would keep the process.
+        if isinstance(error, (AddressTaken, StoreError, DiskError)):
+            raise CannotRun(str(error)) from None
+        raise
     directory.publish(
         {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
     )

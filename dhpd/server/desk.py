@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -72,7 +73,8 @@ class Desk:
         self._poke = poke
         self._loader = Loader(store)
         self._schemas = Schemas()
-        self._lanes: dict[tuple[int, str], deque[tuple[AnyRequest, Address]]] = {}
+        self._lanes: dict[tuple[int, str], deque[tuple[_Queued, Address]]] = {}
+        self._lane_numbers = count(1)
         self._reads: dict[tuple[int, bool], deque[Reply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended_inputs: set[int] = set()
@@ -83,7 +85,7 @@ class Desk:
         if len(self.connections) >= self._config.max_connections:
             return False
         self.connections[connection.number] = connection
-        self._engine.open(connection.number)
+        self._engine.open(connection.number, local=connection.local)
         return True
 
     def input_ended(self, connection: Connection) -> None:
@@ -109,7 +111,7 @@ class Desk:
     def request(self, connection: Connection, request: AnyRequest, counted: bool) -> None:
         self._enter(request, Address(connection.number, request.id, counted))
 
-    def _enter(self, request: AnyRequest, to: Address) -> None:
+    def _enter(self, request: "_Queued", to: Address) -> None:
         """Lines up behind an earlier request about the same handoff that is still being prepared, or begins."""
         lane = _lane_of(request)
         if self._lanes and lane:
@@ -123,7 +125,7 @@ class Desk:
         self.deliver()
         self._poke()
 
-    def _begin(self, request: AnyRequest, to: Address, lane: str) -> None:
+    def _begin(self, request: "_Queued", to: Address, lane: str) -> None:
         """Hands the request to the engine; a mistake of our own costs one request, and nobody else anything."""
         try:
             self._hand_over(request, to, lane)
@@ -131,8 +133,10 @@ class Desk:
             _log.exception("a request could not be carried out")
             self._engine.reply(to, _mistake())
 
-    def _hand_over(self, request: AnyRequest, to: Address, lane: str) -> None:
+    def _hand_over(self, request: "_Queued", to: Address, lane: str) -> None:
         match request:
+            case PreparedDispatch():
+                self._begin_prepared(request, to)
             case Dispatch():
                 self._begin_dispatch(request, to, lane or _ANY_HANDOFF)
             case Watch():
@@ -149,9 +153,8 @@ class Desk:
             case Claim() | Recover() | GetResult() if request.wait_ms > 0 and self._waits_too_much(to):
                 self._engine.reply(to, Overloaded("Too many requests wait on this connection already.", after_ms=1000))
             case _ if missing := self._engine.missing(request):
-                self._later(
-                    lane or str(to.request_id), to, self._execute_loaded(missing, lambda: self._execute(request, to))
-                )
+                lane = lane or f"#{next(self._lane_numbers)}"  # Nothing lines up behind it.
+                self._later(lane, to, self._execute_loaded(missing, lambda: self._execute(request, to)))
             case _:
                 self._execute(request, to)
 
@@ -163,22 +166,31 @@ class Desk:
             request.output_schema is not UNSET and len(bytes(request.output_schema)) > LONG_INTENT_BYTES
         )
         if long:
-            self._later(lane, to, self._dispatch_long(request, to))
+            self._later(lane, to, self._dispatch_long(request, to, lane))
             return
         try:
             prepared = self._prepare(request)
         except DHPError as error:
             self._engine.reply(to, error)
             return
-        missing = self._engine.missing(prepared)
-        if missing:
+        self._begin_prepared(prepared, to)
+
+    def _begin_prepared(self, prepared: PreparedDispatch, to: Address) -> None:
+        """Now that it is known which handoff this is about, lines up behind earlier requests about it, or begins."""
+        line = self._lanes.get((to.connection, prepared.handoff))
+        if line is not None:
+            line.append((prepared, to))
+        elif missing := self._engine.missing(prepared):
             self._later(prepared.handoff, to, self._execute_loaded(missing, lambda: self._dispatch(prepared, to)))
         else:
             self._dispatch(prepared, to)
 
-    async def _dispatch_long(self, request: Dispatch, to: Address) -> None:
+    async def _dispatch_long(self, request: Dispatch, to: Address, lane: str) -> None:
         prepared = await asyncio.to_thread(self._prepare, request)
-        await self._execute_loaded(self._engine.missing(prepared), lambda: self._dispatch(prepared, to))
+        if lane == prepared.handoff:  # It was named: what stands in this lane is behind it.
+            await self._execute_loaded(self._engine.missing(prepared), lambda: self._dispatch(prepared, to))
+        else:
+            self._begin_prepared(prepared, to)
 
     def _prepare(self, request: Dispatch) -> PreparedDispatch:
         prepared = prepare_dispatch(request, self._config.limits())
@@ -220,6 +232,7 @@ class Desk:
     def _later(self, lane: str, to: Address, work: Coroutine[Any, Any, None]) -> None:
         """Does `work` off the spot; meanwhile requests of the same connection about the same handoff line up behind it."""
         key = (to.connection, lane)
+        assert key not in self._lanes, "who finds a lane taken lines up in it"
         self._lanes[key] = deque()
         self._spawn(self._clear(key, to, work))
 
@@ -248,6 +261,13 @@ class Desk:
     async def _load(self, missing: list[str]) -> None:
         for facts in await self._loader.load(missing):
             self._engine.admit(facts, self._clock.now())
+
+    async def stop(self) -> None:
+        """The connections are gone: gives up what is still being read or prepared for them."""
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -330,9 +350,10 @@ class Desk:
 
 
 _ANY_HANDOFF = "*"
+_Queued = AnyRequest | PreparedDispatch
 
 
-def _lane_of(request: AnyRequest) -> str:
+def _lane_of(request: _Queued) -> str:
     """Which requests of one connection keep their order: those about the same handoff. `""`: this one is about none."""
     handoff = getattr(request, "handoff", UNSET)
     if handoff is not UNSET and not isinstance(request, Watch):

@@ -36,7 +36,7 @@ class AddressTaken(Exception):
 def addresses_of(config: Config, data: Path) -> list[UnixAddress | TcpAddress]:
     """What the settings say; raises `ConfigError`."""
     if config.listen is None:
-        return [_tcp(DEFAULT_TCP, config.insecure), UnixAddress(data / "dhpd.sock")]
+        return [_tcp(DEFAULT_TCP, config.insecure), _unix(str(data / "dhpd.sock"))]
     return [
         _unix(text.removeprefix("unix:")) if text.startswith("unix:") else _tcp(text, config.insecure)
         for text in config.listen
@@ -44,16 +44,18 @@ def addresses_of(config: Config, data: Path) -> list[UnixAddress | TcpAddress]:
 
 
 def _unix(text: str) -> UnixAddress:
-    path = Path(text).absolute()
     if not text:
         raise ConfigError("unix: needs a path, as in unix:/run/dhpd.sock.")
+    path = Path(text).absolute()
+    if len(os.fsencode(path)) > MAX_UNIX_PATH_BYTES:
+        raise ConfigError(f"The socket's path may have {MAX_UNIX_PATH_BYTES} bytes: choose a shorter one than {path}.")
     return UnixAddress(path)
 
 
 def _tcp(text: str, insecure: bool) -> TcpAddress:
     host, colon, port_text = text.removeprefix("tcp://").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port_text.isdigit() or int(port_text) > 65535:
+    if not colon or not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
         raise ConfigError(f"{text!r} is no address: write HOST:PORT or unix:PATH.")
     if not _is_loopback(host) and not insecure:
         raise ConfigError(
@@ -82,6 +84,8 @@ async def listen(
         server = await loop.create_server(protocol, address.host, address.port, backlog=BACKLOG)
     except OSError as error:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: {error.strerror or error}.") from None
+    except UnicodeError:
+        raise AddressTaken(f"{address.host}:{address.port} can't be listened on: that is no host's name.") from None
     return server, [_written(sock.getsockname()) for sock in server.sockets]
 
 
@@ -92,8 +96,6 @@ def _written(name: tuple[str, int]) -> str:
 
 def _bind_unix(path: Path) -> socket.socket:
     """A socket that only this user can reach; a file that nobody listens on any more is replaced."""
-    if len(os.fsencode(path)) > MAX_UNIX_PATH_BYTES:
-        raise ConfigError(f"The socket's path may have {MAX_UNIX_PATH_BYTES} bytes: choose a shorter one than {path}.")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.exists():

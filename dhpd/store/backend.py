@@ -20,7 +20,14 @@ class StoreError(Exception):
 
 
 class DiskError(Exception):
-    """The disk failed; whether the last append is on it isn't known until `settle` has succeeded."""
+    """The disk failed; whether the last append is on it isn't known until `settle` has succeeded.
+
+    If it is, then without the records of the handoffs in `failed`, which could not be stored anyway.
+    """
+
+    def __init__(self, message: str, failed: frozenset[str] = frozenset()) -> None:
+        super().__init__(message)
+        self.failed = failed
 
 
 class Loaded(Struct, frozen=True):

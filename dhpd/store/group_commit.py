@@ -12,7 +12,7 @@ from dhpd.engine.journal import Batch
 from dhpd.engine.moments import Now
 from dhpd.engine.settling import Settling
 
-from .backend import DiskError, StoreBackend
+from .backend import DiskError, StoreBackend, StoreError
 
 SETTLE_AGAIN_S = 0.2
 
@@ -39,6 +39,7 @@ class GroupCommit:
         self._poked = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._ended = False
         self.commits = 0
         self.records = 0
 
@@ -47,18 +48,23 @@ class GroupCommit:
         self._poked.set()
 
     async def run(self) -> None:
-        while True:
-            await self._poked.wait()
-            self._poked.clear()
-            while self._engine.wants_commit(self._now()):
-                self._idle.clear()
-                await self._commit(self._engine.take_batch(self._now()))
+        """Raises `StoreError` if the store turns out to be somebody else's by now."""
+        try:
+            while True:
+                await self._poked.wait()
+                self._poked.clear()
+                while self._engine.wants_commit(self._now()):
+                    self._idle.clear()
+                    await self._commit(self._engine.take_batch(self._now()))
+                self._idle.set()
+        finally:
+            self._ended = True
             self._idle.set()
 
     async def flushed(self) -> None:
-        """Waits until all that was decided so far is on disk."""
+        """Waits until all that was decided so far is on disk, or `run` has ended."""
         self.poke()
-        while self._engine.wants_commit(self._now()) or self._engine.journal.in_flight:
+        while not self._ended and (self._engine.wants_commit(self._now()) or self._engine.journal.in_flight):
             await self._idle.wait()
             self.poke()
             await asyncio.sleep(0)
@@ -68,7 +74,7 @@ class GroupCommit:
             appended = await self._store.append(batch, self._head)
         except DiskError as error:
             _log.error("the disk failed: %s", error)
-            await self._settle(batch)
+            await self._settle(batch, error.failed)
             return
         self._head = appended.head
         if appended.failed:
@@ -78,8 +84,9 @@ class GroupCommit:
         self.records += len(batch.entries)
         self._after_commit(batch)
 
-    async def _settle(self, batch: Batch) -> None:
+    async def _settle(self, batch: Batch, failed: frozenset[str]) -> None:
         """Finds out what is on disk, for as long as it takes; until then the engine takes nothing."""
+        before = self._head
         self._engine.lost_touch()
         self._after_commit(None)
         while True:
@@ -89,11 +96,14 @@ class GroupCommit:
             except DiskError as error:
                 _log.error("the store can't be opened again yet: %s", error)
                 await asyncio.sleep(SETTLE_AGAIN_S)
-        kept = bool(batch.entries) and self._head == batch.entries[-1].position
+        written = [entry.position for entry in batch.entries if entry.handoff not in failed]
+        kept = bool(written) and self._head == written[-1]
         if kept:
-            self._engine.committed(self._now())
-        else:
+            self._engine.committed(self._now(), failed)
+        elif self._head == before:
             self._engine.rolled_back(self._now())
+        else:
+            raise StoreError(f"The store is at position {self._head}, where nothing of ours ends: start dhpd again.")
         _log.warning(
             "the store is back at position %d; the last batch was %s", self._head, "kept" if kept else "not kept"
         )

@@ -4,6 +4,7 @@ Owns the file, its settings, and what an error of SQLite means. A batch is one t
 when a batch is made (`group_commit`), nor what a record means.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -99,8 +100,8 @@ class SqliteStore:
 
     async def settle(self) -> int:
         # After a failed fsync pages may look clean that aren't on disk: nothing that this connection holds is believed.
-        await self.close()
         try:
+            await self.close()
             self._writer = await _connect(self._path)
             await _run(self._writer, lambda db: _prepare(db, power_safe=self._power_safe))
             head = await _run(self._writer, _checkpoint_wal)
@@ -158,6 +159,8 @@ class SqliteStore:
 
 
 async def _connect(path: Path) -> aiosqlite.Connection:
+    # aiosqlite doesn't wait for the thread of a connection that could not be made, so it is tried without one.
+    await asyncio.to_thread(lambda: sqlite3.connect(path).close())
     return await aiosqlite.connect(path, factory=_JobConnection, isolation_level=None, cached_statements=64)
 
 
@@ -233,10 +236,10 @@ def _append_each(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Ap
                 failed.add(handoff)
             db.execute("release handoff")
         _write_behind(db, batch, failed)
-    except sqlite3.Error:
+        _commit(db)
+    except sqlite3.Error as error:
         _rollback(db)
-        raise
-    _commit(db)
+        raise DiskError(str(error), frozenset(failed)) from error
     kept = [entry.position for entry in batch.entries if entry.handoff not in failed]
     return Appended(max(kept, default=expected_head), frozenset(failed))
 
@@ -247,7 +250,10 @@ _NOT_THE_DISK = (
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
     OverflowError,
+    TypeError,
+    ValueError,
 )
+"""What is wrong with a record, or with what it holds."""
 
 
 def _begin(db: sqlite3.Connection, expected_head: int) -> None:
@@ -280,11 +286,11 @@ def _write_behind(db: sqlite3.Connection, batch: Batch, failed: Iterable[str]) -
     db.executemany(schema.PUT_FACTS, rows)
     if batch.covers is not None and not skipped:
         db.execute(schema.SET_META, (batch.covers, "covered"))
-    for handoff in batch.freed:
-        db.execute(schema.FREE_EXTENSION, (bytes.fromhex(handoff),))
     for extension in batch.extended:
         parameters = (bytes.fromhex(extension.handoff), extension.fence, extension.until_ms)
         db.execute(schema.PUT_EXTENSION, parameters)
+    for handoff in batch.freed:  # Afterwards: one that was granted and used up in the same batch is gone.
+        db.execute(schema.FREE_EXTENSION, (bytes.fromhex(handoff),))
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:

@@ -91,10 +91,10 @@ class ModelStore:
                 self.facts[handoff.id] = _encode_facts(handoff)
         if batch.covers is not None and not failed:
             self.covered = batch.covers
-        for freed in batch.freed:
-            self.extensions.pop(freed, None)
         for extension in batch.extended:
             self.extensions[extension.handoff] = extension
+        for freed in batch.freed:
+            self.extensions.pop(freed, None)
         if outcome is Outcome.FAILS_BUT_KEPT:
             raise DiskError("simulated: all written")
         return Appended(self.head if kept else expected_head, failed)

@@ -1,0 +1,100 @@
+"""Deadlines: each comes once, at its time, however often it was moved."""
+
+import random
+
+from dhpd.engine.deadlines import Deadlines
+
+
+class Item:
+    def __init__(self, deadline_ms: int | None) -> None:
+        self.deadline_ms = deadline_ms
+        self.deadline_entry = 0
+
+
+def minded(*deadlines_ms: int) -> tuple[Deadlines[Item], list[Item]]:
+    deadlines: Deadlines[Item] = Deadlines()
+    items = [Item(deadline_ms) for deadline_ms in deadlines_ms]
+    for item in items:
+        deadlines.add(item)
+    return deadlines, items
+
+
+def test_due_are_those_at_or_before_now_the_earliest_first() -> None:
+    deadlines, (late, early, later) = minded(20, 10, 21)
+    assert list(deadlines.due(9)) == []
+    assert list(deadlines.due(20)) == [early, late]
+    assert list(deadlines.due(20)) == []
+    assert list(deadlines.due(99)) == [later]
+
+
+def test_one_that_moved_later_comes_then_and_once() -> None:
+    deadlines, (item,) = minded(10)
+    item.deadline_ms = 30
+    assert list(deadlines.due(10)) == []
+    item.deadline_ms = 40
+    assert list(deadlines.due(30)) == []
+    assert list(deadlines.due(40)) == [item]
+
+
+def test_one_that_moved_earlier_comes_then_and_once() -> None:
+    deadlines, (item,) = minded(30)
+    item.deadline_ms = 10
+    deadlines.add(item)
+    assert deadlines.next_ms() == 10
+    assert list(deadlines.due(10)) == [item]
+    assert list(deadlines.due(99)) == []
+
+
+def test_one_that_is_none_never_comes() -> None:
+    deadlines, (item, other) = minded(10, 20)
+    item.deadline_ms = None
+    assert deadlines.next_ms() == 20
+    assert list(deadlines.due(99)) == [other]
+    deadlines.add(item)
+    assert deadlines.next_ms() is None
+
+
+def test_one_that_was_due_may_be_minded_again() -> None:
+    deadlines, (item,) = minded(10)
+    assert list(deadlines.due(10)) == [item]
+    deadlines.add(item)
+    assert deadlines.next_ms() == 10
+    assert list(deadlines.due(10)) == [item]
+
+
+def test_the_next_look_is_never_after_the_first_deadline() -> None:
+    deadlines, (item, _) = minded(10, 50)
+    item.deadline_ms = 40
+    first_ms = deadlines.next_ms()
+    assert first_ms is not None
+    assert first_ms <= 40
+
+
+def test_moving_one_later_costs_nothing_until_it_would_have_come() -> None:
+    deadlines, (item,) = minded(10)
+    for deadline_ms in range(11, 10_000):
+        item.deadline_ms = deadline_ms
+    assert len(deadlines._heap) == 1
+
+
+def test_random_moves_bring_each_at_its_time(rng: random.Random) -> None:
+    for _ in range(100):
+        deadlines, items = minded(*[rng.randrange(100) for _ in range(20)])
+        came: dict[int, int] = {}
+        for now_ms in range(220):
+            for item in rng.sample(items, 3):
+                if id(item) not in came and item.deadline_ms is not None and item.deadline_ms > now_ms:
+                    move = rng.choice(["later", "earlier", "never"])
+                    if move == "later":
+                        item.deadline_ms += rng.randrange(50)
+                    elif move == "earlier":
+                        item.deadline_ms = rng.randrange(now_ms, item.deadline_ms)
+                        deadlines.add(item)
+                    elif rng.random() < 0.1:
+                        item.deadline_ms = None
+            for item in deadlines.due(now_ms):
+                assert id(item) not in came
+                assert item.deadline_ms is not None
+                assert item.deadline_ms == now_ms
+                came[id(item)] = now_ms
+            assert all(id(i) in came or i.deadline_ms is None or i.deadline_ms > now_ms for i in items)

@@ -1,0 +1,86 @@
+"""The lease clock: monotonic time, less what the daemon itself lost."""
+
+import random
+
+from dhpd.engine.lease_clock import LATE_AFTER_MS, LeaseClock
+
+
+def started(tick_ms: int = 1_000) -> LeaseClock:
+    """A clock that began at 0 and whose next tick is due at `tick_ms`."""
+    clock = LeaseClock(0)
+    clock.schedule(tick_ms)
+    return clock
+
+
+def test_time_goes_on_with_the_monotonic_clock() -> None:
+    clock = started()
+    assert [clock.read(at) for at in (0, 1, 500, 999)] == [0, 1, 500, 999]
+
+
+def test_lease_time_never_passes_a_tick_that_has_not_run() -> None:
+    clock = started()
+    assert [clock.read(at) for at in (1_000, 5_000, 60_000)] == [999, 999, 999]
+
+
+def test_a_punctual_tick_works_with_the_time_it_is() -> None:
+    clock = started()
+    assert clock.tick(1_000) == 1_000
+    assert clock.offset_ms == 0
+
+
+def test_a_little_lateness_is_ordinary_jitter() -> None:
+    clock = started()
+    assert clock.tick(1_000 + LATE_AFTER_MS) == 1_000 + LATE_AFTER_MS
+    assert clock.offset_ms == 0
+
+
+def test_a_timer_that_fires_early_ends_nothing_early_nor_late() -> None:
+    clock = started()
+    assert clock.tick(998) == 1_000
+
+
+def test_a_tick_after_a_pause_works_with_the_time_at_which_it_was_due() -> None:
+    clock = started()
+    assert clock.tick(61_000) == 1_000
+    assert clock.offset_ms == 60_000
+    clock.schedule(2_000)
+    assert clock.read(61_500) == 1_500, "all deadlines have moved by the lost time"
+    assert clock.until_tick_ms(61_500) == 500
+
+
+def test_until_the_tick_has_done_its_work_nothing_is_read_as_later() -> None:
+    clock = started()
+    clock.tick(61_000)
+    assert clock.read(61_010) == 999
+    clock.schedule(1_010)
+    assert clock.read(61_010) == 1_009
+
+
+def test_several_pauses_add_up() -> None:
+    clock = started()
+    for number in range(1, 4):
+        clock.tick(number * 1_000 + number * 10_000)
+        clock.schedule((number + 1) * 1_000)
+    assert clock.offset_ms == 30_000
+
+
+def test_an_overdue_tick_is_wanted_at_once() -> None:
+    assert started().until_tick_ms(9_000) == 0
+
+
+def test_lease_time_never_goes_back_and_never_runs_ahead(rng: random.Random) -> None:
+    """However late ticks come; a read may lag behind the last tick by the millisecond that a timer fires early."""
+    for _ in range(200):
+        clock, monotonic_ms, last_ms = started(100), 0, 0
+        for _ in range(60):
+            monotonic_ms += rng.choice([0, 1, 9, 40, 400, 9_000])
+            now_ms = clock.read(monotonic_ms)
+            assert now_ms >= last_ms - 1
+            assert now_ms < clock.next_tick_ms
+            assert now_ms <= monotonic_ms
+            last_ms = max(last_ms, now_ms)
+            if clock.until_tick_ms(monotonic_ms) == 0:
+                reading_ms = clock.tick(monotonic_ms)
+                assert last_ms < reading_ms <= monotonic_ms
+                clock.schedule(reading_ms + rng.choice([10, 100, 1_000]))
+                last_ms = reading_ms

@@ -1,0 +1,51 @@
+"""A worker in a process of its own, which a test speaks through and may kill or stop.
+
+Owns the process; what the worker says is the test's (`client`). Its connection to the daemon is the process's own, so
+the system closes it when the process is killed, and not before.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from .wire_client import WireClient
+
+RELAY = Path(__file__).with_name("relay.py")
+
+
+class WorkerProcess:
+    """`with WorkerProcess(daemon.tcp) as worker:`; `worker.client` is its connection."""
+
+    def __init__(self, address: str) -> None:
+        near, far = socket.socketpair()
+        with far:
+            self._process = subprocess.Popen([sys.executable, "-I", "-S", str(RELAY), address], stdin=far)
+        self.client = WireClient(near)
+
+    def __enter__(self) -> "WorkerProcess":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        self.client.close()
+
+    def kill(self) -> None:
+        """kill -9, and waits until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP, and waits until it has stopped."""
+        self._process.send_signal(signal.SIGSTOP)
+        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"the worker didn't stop but ended: {status}"
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
