@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from dhp_protocol.errors import AlreadyClaimed, DHPError, NotClaimable, WrongState
+from dhp_protocol.limits import MAX_REASON_CHARS
 from dhp_protocol.messages import Fail, Release
 
-from .facts import ORPHANED, PENDING, RUNNING, Handoff
+from .facts import CANCELLED, COMPLETED, DEAD, ORPHANED, PENDING, RUNNING, Handoff, Status
 from .fencing import check_fence
 from .moments import Now
 from .records import Change, Claimed, Dead, Failed, Orphaned, Released
@@ -31,11 +32,17 @@ def not_claimable(handoff: Handoff, now: Now) -> DHPError:
         left_ms = max(1, handoff.not_before_ms - now.wall_ms)
         sentence = f"The handoff is delayed for {left_ms} ms more: claim it then, or wait with wait_ms."
         return NotClaimable(sentence, after_ms=left_ms, handoff=handoff.id, status=handoff.status)
-    refusal = NotClaimable(
-        f"The handoff is {handoff.status}: nobody can claim it.", handoff=handoff.id, status=handoff.status
-    )
+    sentence = f"The handoff is {handoff.status}: nobody can claim it. {_WAYS_ON.get(handoff.status, '')}".rstrip()
+    refusal = NotClaimable(sentence, handoff=handoff.id, status=handoff.status)
     refusal.retry = "no" if handoff.final else "later"
     return refusal
+
+
+_WAYS_ON: dict[Status, str] = {
+    COMPLETED: "Ask for its result.",
+    CANCELLED: "Dispatch it under another key to have it done after all.",
+    DEAD: "Its history says why; dispatch it under another key, or with more attempts, to have it done after all.",
+}
 
 
 def not_recoverable(handoff: Handoff, now: Now) -> DHPError:
@@ -128,7 +135,9 @@ def _dead_when_used_up(handoff: Handoff, ended: Orphaned | Failed, failures: int
     # Invariant 6, for attempts: the failure that reaches the cap ends the handoff in the same change.
     if failures < handoff.max_attempts:
         return (Change(ended),)
-    return Change(ended), _die(handoff, ended.fence, f"max_attempts: {failures} of {handoff.max_attempts} failed", now)
+    last = f"{ended.error.type}: {ended.error.message}" if isinstance(ended, Failed) else f"the lease {ended.why}"
+    reason = f"max_attempts: {failures} of {handoff.max_attempts} failed; the last: {last}"
+    return Change(ended), _die(handoff, ended.fence, reason[:MAX_REASON_CHARS], now)
 
 
 def _die(handoff: Handoff, fence: int, reason: str, now: Now) -> Change:

@@ -12,6 +12,7 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from .clock import Clock, wall_ms
 from .connection import Connection
 from .desk import Desk
 from .directory import DataDirectory, DirectoryInUse
-from .listeners import AddressTaken, addresses_of, listen, remove_sockets
+from .listeners import AddressTaken, SocketFile, addresses_of, listen, socket_files
 from .reporting import Reporter
 from .ticker import Ticker
 
@@ -53,12 +54,14 @@ class CannotRun(Exception):
 class Daemon:
     """One running daemon; `store` may be another backend than SQLite in DIR."""
 
-    def __init__(self, config: Config, store: StoreBackend) -> None:
+    def __init__(self, config: Config, store: StoreBackend, directory_lost: Callable[[], bool] = lambda: False) -> None:
         self._config = config
         self._store = store
+        self._directory_lost = directory_lost
         self._clock = Clock()
         self._numbers = count(1)
         self._servers: list[asyncio.Server] = []
+        self._socket_files: list[SocketFile] = []
         self._idle_since_ms: int | None = None
         self.addresses: list[str] = []
         self.stopping = asyncio.Event()
@@ -80,6 +83,7 @@ class Daemon:
             max_queued_bytes=config.max_queued_bytes,
             server=f"dhpd/{__version__}",
         )
+        gc.disable()  # Loading makes millions of objects and no garbage.
         loaded = await self._store.load()
         engine = self._engine = Engine(settings, _fresh_name, purged_fence=loaded.purged_fence)
         engine.load(
@@ -104,6 +108,7 @@ class Daemon:
         self._writer.add_done_callback(self._writer_ended)
         del loaded
         await self._commits.flushed()
+        gc.enable()
         gc.collect()
         gc.freeze()  # What was loaded lives long: the collector need not look at it again.
         self._ticker.start()
@@ -111,12 +116,14 @@ class Daemon:
             server, written = await listen(address, self._connection)
             self._servers.append(server)
             self.addresses.extend(written)
+        self._socket_files = socket_files(self.addresses)
 
     async def stop(self) -> None:
         """Ends: waiting claims hear of it, what was decided is written, leases live on."""
         for server in self._servers:
             server.close()
-        remove_sockets(self.addresses)
+        for file in self._socket_files:
+            file.remove()
         self._ticker.stop()
         self._engine.drain()
         self._desk.deliver()
@@ -154,6 +161,8 @@ class Daemon:
         self._desk.deliver()
         self._commits.poke()
         self._consider_idle()
+        if self._directory_lost():
+            self._fail(OSError("its directory was removed or replaced, so what it writes is lost"))
 
     def _consider_idle(self) -> None:
         if self._config.idle_exit_ms is None:
@@ -187,7 +196,7 @@ async def serve(config: Config, directory: DataDirectory) -> None:
         store = await SqliteStore.open(directory.store, power_safe=config.power_safe)
     except StoreError as error:
         raise CannotRun(str(error)) from None
-    daemon = Daemon(config, store)
+    daemon = Daemon(config, store, lambda: directory.lost)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stopping.set)
@@ -205,9 +214,7 @@ async def serve(config: Config, directory: DataDirectory) -> None:
     await daemon.stopping.wait()
     await daemon.stop()
     if daemon.failure is not None:
-        raise CannotRun(
-            f"The daemon could not go on: {daemon.failure}. What was acknowledged is on disk; start it again."
-        )
+        raise CannotRun(f"The daemon could not go on: {daemon.failure}. Start it again.")
 
 
 def run(config: Config) -> None:

@@ -144,6 +144,8 @@ class Desk:
             case Unwatch():
                 self.watches.end(to.connection)
                 self._engine.reply(to, Empty())
+            case Stats() if not self._engine.available:
+                self._engine.reply(to, _unreadable())
             case Stats():
                 self._engine.reply_of_all(to, self._reporter.stats())
             case Health():

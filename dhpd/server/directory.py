@@ -36,8 +36,22 @@ class DataDirectory:
         except OSError:
             os.close(self._lock)
             self._lock = -1
-            raise DirectoryInUse(f"Another dhpd uses {self.path}: stop it, or choose another --data.") from None
+            holder = _read_pid(self.path / "dhpd.lock")
+            who = f"Another dhpd (process {holder})" if holder else "Another dhpd"
+            raise DirectoryInUse(f"{who} uses {self.path}: stop it, or choose another --data.") from None
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, f"{os.getpid()}\n".encode())
         self._information.unlink(missing_ok=True)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the directory was removed or replaced while it was held: what is written now, nobody will find."""
+        held = os.fstat(self._lock)
+        try:
+            there = (self.path / "dhpd.lock").stat()
+        except OSError:
+            return True
+        return (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino)
 
     def publish(self, information: dict[str, Any]) -> None:
         """Says where the daemon is; a reader sees the whole or nothing."""
@@ -48,6 +62,14 @@ class DataDirectory:
 
     def give_up(self) -> None:
         if self._lock >= 0:
-            self._information.unlink(missing_ok=True)
+            if not self.lost:  # Else what stands there is another daemon's.
+                self._information.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = -1
+
+
+def _read_pid(lock: Path) -> str:
+    try:
+        return lock.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

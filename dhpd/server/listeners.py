@@ -116,11 +116,30 @@ def _bind_unix(path: Path) -> socket.socket:
     return sock
 
 
-def remove_sockets(addresses: list[str]) -> None:
-    """Removes the socket files of servers that are closed: they would stay."""
-    for address in addresses:
-        if address.startswith("unix:"):
-            Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+class SocketFile:
+    """A unix socket's file, as it was when this process bound it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = _identity(path)
+
+    def remove(self) -> None:
+        """Removes it, unless another process has put its own there since: closing a server leaves the file."""
+        if self._identity is not None and _identity(self._path) == self._identity:
+            self._path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def socket_files(addresses: list[str]) -> list[SocketFile]:
+    """The files of those addresses that have one."""
+    return [SocketFile(Path(text.removeprefix("unix:"))) for text in addresses if text.startswith("unix:")]
 
 
 def _remove_stale(path: Path) -> None:

@@ -44,6 +44,8 @@ LeaseLeft = Callable[[str, int], int | None]
 PAGES = (CheckpointsLookup, HistoryLookup, ListLookup)
 """What may take a while to read."""
 
+MAX_PAGE_BYTES = 1024 * 1024
+"""A page ends here, or after its first item: many slow readers of long pages would cost memory."""
 _PAGE_OVERHEAD_BYTES = 1024
 _ITEM_OVERHEAD_BYTES = 256
 _encode = msgspec.json.Encoder().encode
@@ -51,7 +53,7 @@ _encode = msgspec.json.Encoder().encode
 
 async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lease_left: LeaseLeft) -> Struct:
     """The reply that `lookup` stands for; raises `DHPError` where it comes to a refusal, `DiskError` if the disk fails."""
-    room_bytes = max_frame_bytes - _PAGE_OVERHEAD_BYTES
+    room_bytes = min(max_frame_bytes, MAX_PAGE_BYTES) - _PAGE_OVERHEAD_BYTES
     match lookup:
         case ClaimLookup():
             return await _claim(lookup, store)

@@ -35,7 +35,7 @@ def test_the_nth_failure_makes_it_dead_in_the_same_change() -> None:
     failed, died = last_records(world, handoff, 2)
     assert (failed["type"], failed["failures"], failed["fence"]) == ("failed", 3, fence + 1)
     assert (died["type"], died["fence"]) == ("dead", fence + 2)
-    assert world.status(handoff).reason == "max_attempts: 3 of 3 failed"
+    assert world.status(handoff).reason.startswith("max_attempts: 3 of 3 failed; the last: ")
 
 
 def test_by_the_end_of_leases_too() -> None:
@@ -47,6 +47,7 @@ def test_by_the_end_of_leases_too() -> None:
     world.claim(handoff)
     world.advance(TTL_MS)
     assert world.facts(handoff).status == "dead"
+    assert world.facts(handoff).reason == "max_attempts: 2 of 2 failed; the last: the lease expired"
     assert [record["type"] for record in last_records(world, handoff, 2)] == ["orphaned", "dead"]
 
 
