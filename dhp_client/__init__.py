@@ -1,7 +1,9 @@
 """The client of the Durable Handoff Protocol: work that outlives whoever is doing it.
 
-`connect` gives an async client, `dhp_client.sync.connect` the same without `await`. Everything that a program needs is
-importable from here; the daemon's errors are the classes of `dhp_protocol.errors`.
+The names that matter: `connect`, and `dhp_client.sync.connect`, the same without `await`, give a `Client`; its `dispatch`
+asks for work, its `claim` takes work as a `Task`; `LeaseLost` says that somebody else has that work by now;
+`exit_on_sigterm` has a deploy give it back. All other exceptions are importable from here too: those that the daemon
+answers are `DHPError`s, those of the client itself `ClientError`s.
 """
 
 from dhp_protocol.errors import (
@@ -52,6 +54,7 @@ from .exceptions import (
     TaskEnded,
     WrongLoop,
 )
+from .leaving import exit_on_sigterm
 from .results import CheckpointPage, Result, StateAt
 from .task import Task
 from .watching import Watch, WatchEvent
@@ -105,5 +108,6 @@ __all__ = [
     "WrongLoop",
     "WrongState",
     "connect",
+    "exit_on_sigterm",
     "sync",
 ]

@@ -4,8 +4,10 @@ Owns reading addresses. Does not own connecting to them (`connection`, `keepaliv
 stands for (`embedded`).
 """
 
+import errno
 import os
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from .exceptions import BadAddress
 DEFAULT_PORT = 8471
 ENVIRONMENT_VARIABLE = "DHP_CONNECT"
 DEFAULT_DIRECTORY = ".dhp"
+MAX_SOCKET_PATH_BYTES = 107
+"""What Linux takes; some event loops cut off the rest without a word."""
 
 _HOST_AND_PORT = re.compile(r"^[\w.-]+:\d+\Z")
 
@@ -75,7 +79,12 @@ def parse_addresses(
 def parse_address(given: AddressLike) -> Address:
     """One address: `tcp://HOST:PORT`, `unix:PATH`, or a directory."""
     if not isinstance(given, str):
+        given = os.fsdecode(given)
+        _check_path(given)
         return DirectoryAddress(Path(given).absolute())
+    if not given.strip():
+        raise BadAddress("The address is empty.")
+    _check_path(given)
     scheme, separator, rest = given.partition("://")
     if separator and scheme == "tcp":
         return _tcp(given, rest)
@@ -87,12 +96,50 @@ def parse_address(given: AddressLike) -> Address:
         path = rest if separator else given.removeprefix("unix:")
         if not path:
             raise BadAddress(f"{given}: the path of the socket is missing.")
-        return UnixAddress(os.path.abspath(path))
-    if not given:
-        raise BadAddress("The address is empty.")
+        path = os.path.abspath(path)
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+            raise BadAddress(f"{given}: too long, a socket's whole path may have {MAX_SOCKET_PATH_BYTES} bytes.")
+        return UnixAddress(path)
     if _HOST_AND_PORT.match(given):
         raise BadAddress(f"{given}: write tcp://{given}, or ./{given} if it is a directory.")
     return DirectoryAddress(Path(given).absolute())
+
+
+def unusable(address: Address, error: Exception) -> BadAddress | None:
+    """What to say of a first failure at `address` that waiting won't mend; None where the daemon may just not be up yet."""
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return BadAddress(f"{address}: there is no host of that name ({error}): check it, or give its number.")
+    if not isinstance(error, OSError):
+        return None
+    why = "it is no directory" if error.errno == errno.EEXIST else error.strerror or str(error)
+    if isinstance(address, DirectoryAddress):
+        if error.filename is None:  # It comes from a socket, whose daemon may just be ending.
+            return None
+        at = f" ({error.filename})" if str(error.filename) != str(address) else ""
+        return BadAddress(f"{address} can't be a daemon's directory: {why}{at}. Give a directory you can write to.")
+    if error.errno not in _NEVER:
+        return None
+    return BadAddress(f"{address} can't be connected to: {why}. Check the address, and who may use it.")
+
+
+_NEVER = frozenset(
+    (
+        errno.ENOTDIR,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+        errno.ENOTSOCK,
+        errno.EPROTOTYPE,
+        errno.EINVAL,
+        errno.EAFNOSUPPORT,
+    )
+)
+
+
+def _check_path(given: str) -> None:
+    if "\0" in given:
+        raise BadAddress(f"{given!r} holds a NUL character, which no address has.")
 
 
 def _tcp(given: str, rest: str) -> TcpAddress:

@@ -50,6 +50,7 @@ from dhp_protocol.replies import (
 )
 
 from . import payload
+from .arguments import check_id, check_labels, check_text, check_whole
 from .clock import monotonic_ms
 from .exceptions import IntegrityError, NothingToClaim
 from .results import CheckpointPage, Result, StateAt, decoded_checkpoint
@@ -73,8 +74,8 @@ class Client:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._worker = default_worker()
-        # Collected without `close`, or at the program's end: leases must not live on.
-        weakref.finalize(self, session.let_go)
+        # Collected without `close`: leases must not live on. The program's end is the keep-alive's business.
+        weakref.finalize(self, session.let_go).atexit = False
 
     @property
     def session(self) -> str:
@@ -83,6 +84,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
+        """Whether it is of no more use: closed, or inherited by a forked child."""
         return self._session.closed
 
     async def close(self) -> None:
@@ -90,6 +92,7 @@ class Client:
         await self._session.close()
 
     async def __aenter__(self) -> "Client":
+        self._session.check_usable()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -111,7 +114,17 @@ class Client:
         parent: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> DispatchReply:
-        """Asks for a piece of work; the same intent twice is one handoff (`created` is false then)."""
+        """Asks for a piece of work; the same intent twice is one handoff (`created` is false then).
+
+        `output_schema` (JSON Schema) is what the result must meet, `budget` may be `{"max_attempts": n}`; both, as `key`,
+        are part of the intent. `parent` is the id of the handoff that this one is a part of.
+        """
+        check_text(kind=kind, key=key)
+        check_whole(priority=priority, delay_ms=delay_ms)
+        if parent is not None:
+            check_id(parent, member="parent")
+        if labels is not None:
+            check_labels(labels)
         members: dict[str, Any] = {"output_schema": output_schema, "budget": budget, "capabilities": capabilities}
         given: dict[str, Any] = {
             name: Raw(payload.encode(value, member=name)) for name, value in members.items() if value is not None
@@ -137,10 +150,13 @@ class Client:
 
     async def cancel(self, handoff: str, reason: str | None = None, children: bool = False) -> CancelReply:
         """Ends the work from outside. A final one stays as it is, and `status` tells how that is."""
+        check_id(handoff)
         return await self._call(Cancel(handoff=handoff, reason=_or_unset(reason), children=children), CancelReply)
 
     async def result(self, handoff: str, wait_ms: int = 0) -> Result:
         """The result, waited for up to `wait_ms` while the work isn't final."""
+        check_id(handoff)
+        check_whole(wait_ms=wait_ms)
         until_ms = monotonic_ms() + wait_ms
         while True:
 
@@ -157,6 +173,7 @@ class Client:
 
     async def ack(self, handoff: str) -> None:
         """Takes note of a final handoff, so that it need not be kept for ever."""
+        check_id(handoff)
         await self._call(Ack(handoff=handoff), Empty)
 
     # Doing work.
@@ -176,11 +193,18 @@ class Client:
 
         `await` gives a `Task`, or None when nothing came. `async with` gives the task to its body, or raises
         `NothingToClaim`. Leaving the block without an end releases the work; an exception fails it, with retry;
-        cancellation, Ctrl-C and exit release it. When the lease is lost, the body is cancelled and the block raises
-        `LeaseLost`; outside of a block `task.lost` is set, `on_lost(task)` is called, and the next call raises.
+        cancellation, Ctrl-C and exit release it (SIGTERM: see `exit_on_sigterm`). When the lease is lost, the body is
+        cancelled and the block raises `LeaseLost`.
+
+        Outside of a block, `task.lost` is set when the lease is lost, `on_lost(task)` is called, and the next call
+        raises. The program's end releases the work, unless it is an uncaught exception; a task that is merely forgotten
+        isn't renewed any more. A `detached` claim lives for `ttl_ms` whatever becomes of this program.
         """
         if (handoff is None) == (kinds is None):
             raise ValueError("Say what to claim: a handoff, or kinds.")
+        if handoff is not None:
+            check_id(handoff, hint="; for a kind write kinds=…")
+        _check_claim(worker, wait_ms, ttl_ms)
         names = [kinds] if isinstance(kinds, str) else kinds
         request = Claim(
             worker=worker or self._worker,
@@ -203,6 +227,8 @@ class Client:
         on_lost: OnLost | None = None,
     ) -> "Claiming":
         """As `claim` of a handoff, but only if it is orphaned."""
+        check_id(handoff)
+        _check_claim(worker, wait_ms, ttl_ms)
         request = Recover(
             worker=worker or self._worker,
             handoff=handoff,
@@ -216,20 +242,26 @@ class Client:
 
     async def status(self, handoff: str) -> StatusReply:
         """How one handoff stands."""
+        check_id(handoff)
         return await self._call(GetStatus(handoff=handoff), StatusReply)
 
     async def last_checkpoint(self, handoff: str) -> StateAt | None:
         """The newest checkpoint."""
+        check_id(handoff)
         reply = await self._call(LastCheckpoint(handoff=handoff), LastCheckpointReply)
         return None if reply.checkpoint is None else decoded_checkpoint(reply.checkpoint)
 
     async def checkpoints(self, handoff: str, after: int = 0, limit: int = 100) -> CheckpointPage:
         """A page of the checkpoints that are kept, oldest first; `after` is a seq."""
+        check_id(handoff)
+        check_whole(after=after, limit=limit)
         reply = await self._call(Checkpoints(handoff=handoff, after=after, limit=limit), CheckpointsReply)
         return CheckpointPage(checkpoints=[decoded_checkpoint(stored) for stored in reply.checkpoints], next=reply.next)
 
     async def history(self, handoff: str, after: int = 0, limit: int = 100) -> HistoryReply:
         """A page of what happened, oldest first; `after` is a record's `n`."""
+        check_id(handoff)
+        check_whole(after=after, limit=limit)
         return await self._call(History(handoff=handoff, after=after, limit=limit), HistoryReply)
 
     async def list(
@@ -243,6 +275,7 @@ class Client:
         limit: int = 100,
     ) -> ListReply:
         """A page of statuses in the order of dispatch; `label` is `name=value`, `after` what `next` gave."""
+        check_whole(after=after, limit=limit)
         wanted: Any = _or_unset(status)  # A word that is no status is refused by the daemon, by name.
         request = ListHandoffs(
             status=wanted,
@@ -257,7 +290,14 @@ class Client:
     def watch(
         self, handoff: str | None = None, kinds: str | Iterable[str] | None = None, after: int | None = None
     ) -> Watch:
-        """`async for event in client.watch(...)`: each record from now on, or from the position `after`; none is missed."""
+        """`async for event in client.watch(...)`: each record from now on, or from the position `after`; none is missed.
+
+        The first record asked for raises `NotFound` when there is no such handoff.
+        """
+        if handoff is not None:
+            check_id(handoff, hint="; for a kind write kinds=…")
+        if after is not None:
+            check_whole(after=after)
         names = [kinds] if isinstance(kinds, str) else kinds
         return Watch(self._session, handoff=handoff, kinds=None if names is None else list(names), after=after)
 
@@ -313,6 +353,14 @@ class Claiming:
         task, self._task = self._task, None
         assert task is not None
         await task.__aexit__(kind, error, trace)
+
+
+def _check_claim(worker: str | None, wait_ms: int, ttl_ms: int | None) -> None:
+    check_whole(wait_ms=wait_ms)
+    if worker is not None:
+        check_text(worker=worker)
+    if ttl_ms is not None:
+        check_whole(ttl_ms=ttl_ms)
 
 
 def default_worker() -> str:

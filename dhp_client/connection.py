@@ -1,6 +1,6 @@
 """The connection that a client's requests go over: it comes back by itself.
 
-Owns connecting, `hello`, reconnecting with back-off, noticing a dead peer, and sending again what was not answered.
+Owns connecting, `hello`, reconnecting with back-off, and sending again what was not answered.
 That sending again is safe is the protocol's promise (SPEC.md, "Retries are safe"). Does not own leases.
 """
 
@@ -19,18 +19,16 @@ from dhp_protocol.messages import Goodbye, Hello, Ping, Request
 from dhp_protocol.replies import AnyEvent, HelloReply
 
 from . import embedded
-from .addresses import Address, DirectoryAddress, SocketAddress
+from .addresses import Address, DirectoryAddress, SocketAddress, unusable
 from .backoff import Backoff, Patience
 from .clock import monotonic_ms
-from .exceptions import BadReply, ClientClosed, ConnectionLost, DaemonNotStarted, NotConnected
+from .exceptions import BadAddress, BadReply, ClientClosed, ConnectionLost, DaemonNotStarted, NotConnected
 from .link import Link, open_link
 from .wire import decode_reply, encode_request
 
 log = logging.getLogger("dhp_client")
 
 HELLO_TIMEOUT_MS = 5_000
-SILENCE_MS = 5_000
-"""A peer from which nothing came for so long, while it owes an answer, is asked; after as long again it is given up."""
 GOODBYE_TIMEOUT_MS = 2_000
 FIRST_PAUSE_MS = 50
 MOST_PAUSE_MS = 2_000
@@ -83,7 +81,6 @@ class Connection:
         self._ready: asyncio.Future[Link] = self._loop.create_future()
         self._closed = False
         self._problem: Exception | None = None
-        self._watchdog: asyncio.TimerHandle | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -143,6 +140,7 @@ class Connection:
                 except BaseException:
                     link.abort()
                     raise
+                link.watch_over(self._ping, idle=True)  # It lives by events, so it owes no answer.
                 return link
             except (OSError, ConnectionLost, NotConnected, TimeoutError) as error:
                 problem = error
@@ -184,8 +182,6 @@ class Connection:
         if not self._ready.done():
             self._ready.set_exception(ClientClosed("The client was closed."))
         self._ready.exception()  # Looked at, so that nobody is told that nobody looked.
-        if self._watchdog is not None:
-            self._watchdog.cancel()
         current = asyncio.current_task(self._loop) if self._loop.is_running() else None
         for task in self.background:
             if task is not current:
@@ -206,17 +202,23 @@ class Connection:
     async def _connect(self, *, first: bool = False) -> None:
         backoff = Backoff(FIRST_PAUSE_MS, MOST_PAUSE_MS)
         while not self._closed:
+            hopeless: list[BadAddress] = []
             for address in list(self._addresses):
                 try:
                     await self._open(address)
                 except Exception as error:
-                    if first and not _may_come_up(error):
+                    told = unusable(address, error)
+                    if told is not None:
+                        hopeless.append(told)
+                    elif first and not _may_come_up(error):
                         raise
-                    self._problem = error
+                    self._problem = told or error
                 else:
                     # The next search begins where the daemon was last seen.
                     self._addresses.sort(key=lambda other, best=address: other != best)  # type: ignore[misc]
                     return
+            if first and len(hopeless) == len(self._addresses):
+                raise hopeless[0]
             await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _open(self, address: Address) -> None:
@@ -234,7 +236,7 @@ class Connection:
         self.limits = welcome.limits
         self._link = link
         self._problem = None
-        self._look_over(link, SILENCE_MS, None)
+        link.watch_over(self._ping, idle=False)
         self._link_ready()
 
     async def _locate(self, address: Address) -> SocketAddress:
@@ -263,32 +265,12 @@ class Connection:
         if link is not self._link or self._closed:
             return
         self._link = None
-        if self._watchdog is not None:
-            self._watchdog.cancel()
         if self._ready.done():
             self._ready = self._loop.create_future()
         self.run_in_background(self._connect())
 
-    def _watch_over(self, link: Link, due_ms: float, asked_ms: float | None) -> None:
-        """A peer that vanished without a word is noticed by its silence; one that owes nothing may be silent."""
-        if link is not self._link:
-            return
-        now_ms = monotonic_ms()
-        if now_ms - due_ms > SILENCE_MS / 5:
-            # The loop was held up, and on some loops a timer runs before what has arrived meanwhile is read.
-            self._look_over(link, SILENCE_MS / 5, asked_ms)
-        elif asked_ms is not None and link.received_at_ms < asked_ms:
-            log.warning("the daemon has been silent for %d ms: connecting anew", now_ms - link.received_at_ms)
-            link.abort()
-        elif link.waiting > 0 and now_ms - link.received_at_ms >= SILENCE_MS:
-            link.send(encode_request(Ping(id=next(self._ids)), self.limits))
-            self._look_over(link, SILENCE_MS, now_ms)
-        else:
-            self._look_over(link, SILENCE_MS, None)
-
-    def _look_over(self, link: Link, delay_ms: float, asked_ms: float | None) -> None:
-        due_ms = monotonic_ms() + delay_ms
-        self._watchdog = self._loop.call_later(delay_ms / 1000, self._watch_over, link, due_ms, asked_ms)
+    def _ping(self) -> bytes:
+        return encode_request(Ping(id=next(self._ids)), self.limits)
 
     def _background_done(self, task: asyncio.Task[Any]) -> None:
         self.background.discard(task)
@@ -297,5 +279,9 @@ class Connection:
 
     def _not_connected(self, after_ms: float) -> NotConnected:
         where = ", ".join(str(address) for address in self._addresses)
-        why = f": {self._problem}" if self._problem is not None else ""
-        return NotConnected(f"No daemon answered at {where} within {after_ms:.0f} ms{why}.")
+        why = f": {self._problem}".removesuffix(".") if self._problem is not None else ""
+        if all(isinstance(address, DirectoryAddress) for address in self._addresses):
+            remedy = "Its dhpd.log may say more."
+        else:
+            remedy = "Start dhpd there, or say where it is."
+        return NotConnected(f"No daemon answered at {where} within {after_ms:.0f} ms{why}. {remedy}")

@@ -100,17 +100,20 @@ def _start(directory: Path, until_ms: float) -> SocketAddress:
             return address
         _pause()
     if code is None:
-        process.kill()
-        process.wait()
-    while monotonic_ms() < until_ms and code is not None:
-        # It ends at once where another daemon holds the directory: one that was started by hand, or is just ending.
+        _let_live(process)  # A large store takes its time, and the next one would have to begin anew.
+    starting = code is None
+    while monotonic_ms() < until_ms:
+        # It ends at once where another daemon holds the directory: one that is just starting, or just ending.
         if (address := _answering(directory)) is not None:
             return address
-        if _daemon_file(directory) is None:
+        starting = _is_held_by_another(directory, process.pid)
+        if not starting and _daemon_file(directory) is None:
             break
         _pause()
     tail = _log_tail(log_path, log_start)
-    how = f"ended with exit code {code}" if code is not None else f"wasn't ready within {START_TIMEOUT_MS} ms"
+    how = (
+        f"is still starting after {START_TIMEOUT_MS} ms: connect again" if starting else f"ended with exit code {code}"
+    )
     raise DaemonNotStarted(f"The daemon for {directory} {how}. {log_path} says: {tail or 'nothing'}")
 
 
@@ -158,6 +161,17 @@ def _daemon_file(directory: Path) -> DaemonFile | None:
         return msgspec.json.decode((directory / "dhpd.json").read_bytes(), type=DaemonFile)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def _is_held_by_another(directory: Path, pid: int) -> bool:
+    """Whether the daemon `pid`, which has ended, found another at work: one that gets the directory says so in there."""
+    _reap()
+    try:
+        holder = int((directory / "dhpd.lock").read_text())
+        os.kill(holder, 0)
+    except (OSError, ValueError):
+        return False
+    return holder != pid
 
 
 def _socket_address(text: str) -> SocketAddress | None:

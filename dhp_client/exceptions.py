@@ -25,7 +25,7 @@ class NotConnected(ClientError):
 
 
 class DaemonNotStarted(NotConnected):
-    """The embedded daemon ended instead of becoming ready; the message holds the end of its log."""
+    """The embedded daemon ended instead of becoming ready, or isn't ready yet; the message holds the end of its log."""
 
 
 class BadAddress(ClientError, ValueError):

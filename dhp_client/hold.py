@@ -18,7 +18,7 @@ from dhp_protocol.replies import StatusReply
 from .backoff import Patience
 from .clock import monotonic_ms
 from .connection import may_pass
-from .exceptions import ClientClosed, ClientError, ConnectionLost, NotConnected, TaskEnded
+from .exceptions import ClientClosed, ClientError, ConnectionLost, InDoubt, NotConnected, TaskEnded
 from .leases import Lease, Loss, Phase, loss_from_error, loss_from_status
 from .session import Grant, Session
 
@@ -34,7 +34,8 @@ class Write(Generic[T]):
     """One write: how to say it under the present fence, and what follows from its answer.
 
     `ending` names how the work ends by it. `already` makes the answer of a write that was sent before, if its hold
-    turns out to have ended since: then the first sending did it, or there is nothing left to end.
+    turns out to have ended since: then the first sending did it, or there is nothing left to end. `corrects` tells
+    whether it took something from a refusal that lets `request` say it rightly now.
     """
 
     request: Callable[[], Request]
@@ -42,6 +43,7 @@ class Write(Generic[T]):
     took_effect: Callable[[T], None] = lambda reply: None
     ending: str | None = None
     already: Callable[[Loss], T] | None = None
+    corrects: Callable[[DHPError], bool] = lambda error: False
     sent: bool = False
 
 
@@ -60,10 +62,13 @@ class Hold:
         self.seq = 0
         self.sha256: str | None = None
         """Of the last stored checkpoint."""
-        self.sending_sha256: str | None = None
-        """Of the checkpoint that is on its way."""
+        self.unanswered: dict[str, bytes] = {}
+        """States, by hash, that were sent as checkpoint `seq` + 1: any one of them may be stored."""
         self.on_lost: Callable[[], Callable[[set[Any]], None] | None] = lambda: None
+        self.finalizer: weakref.finalize[..., Any] | None = None
+        """Has the lease forgotten when nobody holds the task any more."""
         self.attempt = 0
+        self._abandoned = False
         self._detached = detached
         self._told_lost = False
         self._reclaiming = False
@@ -100,10 +105,16 @@ class Hold:
             raise TaskEnded(f"This task was {self.ended} already.")
         if self.lost:
             raise self.loss_error()
+        if self._abandoned:
+            raise TaskEnded("This task was left while nobody answered: its lease ends by itself.")
         self.session.check_open()
 
     def abandon(self) -> None:
-        """Renews it no more: it ends by itself."""
+        """Renews it no more: it ends by itself, and a write that still waits is given up."""
+        self._abandoned = True
+        self._changed.set()
+        if self.finalizer is not None:
+            self.finalizer.detach()
         self.session.leases.drop(self.lease)
         if self._timer is not None:
             self._timer.cancel()
@@ -167,6 +178,8 @@ class Hold:
                 self._take_loss(fence, loss)
                 continue
             except DHPError as error:
+                if write.corrects(error):
+                    continue
                 pause_ms = patience.pause_ms(monotonic_ms(), at_least_ms=error.after_ms or 0)
                 if not may_pass(error) or pause_ms is None:
                     raise
@@ -184,6 +197,8 @@ class Hold:
         while True:
             if self.lost:
                 raise self.loss_error()
+            if self._abandoned:
+                raise InDoubt("The task was left while nobody answered: whether this write counts isn't known.")
             self.session.check_open()
             settles = may_settle and self.lease.told is not None
             if self.session.connection.writable and (self.phase is Phase.HELD or settles):
@@ -289,7 +304,7 @@ class Hold:
         stored = grant.checkpoint
         if stored is None:
             return self.seq == 0
-        landed = stored.seq == self.seq + 1 and stored.sha256 == self.sending_sha256
+        landed = stored.seq == self.seq + 1 and stored.sha256 in self.unanswered
         return landed or (stored.seq == self.seq and stored.sha256 == self.sha256)
 
     def _lose(self, loss: Loss) -> None:

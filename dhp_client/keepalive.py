@@ -1,24 +1,23 @@
 """The thread that keeps a client's leases alive, whatever the rest of the program is doing.
 
-Owns a blocking connection of its own in the client's session, one heartbeat frame for all leases, and hearing at once
-that a lease is gone. Does not own the rules (`leases`) nor claiming again (`task`). A blocked event loop doesn't hold
-it up; native code that keeps the GIL does.
+Owns the thread, connecting anew when its connection ends, and releasing what is held when the client, its loop or the
+program ends without a word. Does not own what is said over the connection (`heartbeats`), the rules (`leases`) nor
+claiming again (`hold`). A blocked event loop doesn't hold it up; native code that keeps the GIL does.
 """
 
 import asyncio
+import atexit
 import contextlib
-import itertools
 import logging
 import selectors
 import socket
+import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from dhp_protocol.errors import DHPError, NotFound
-from dhp_protocol.limits import MAX_LEASES, Limits
-from dhp_protocol.messages import GetStatus, Heartbeat, Hello, LeaseRef, Request
-from dhp_protocol.replies import AnyEvent, CancelledEvent, HeartbeatReply, HelloReply, LeaseLostEvent, StatusReply
+from dhp_protocol.errors import DHPError
+from dhp_protocol.limits import Limits
+from dhp_protocol.messages import Hello, Release
 
 from . import embedded, forking
 from .addresses import Address, DirectoryAddress, SocketAddress
@@ -26,40 +25,30 @@ from .backoff import Backoff
 from .blocking import connect_blocking
 from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
-from .leases import LeaseTable, Loss, loss_from_status
-from .wire import Inbox, Reply, decode_reply, encode_request
+from .heartbeats import Heartbeats, receive_some
+from .leases import Lease, LeaseTable, Loss
+from .wire import Inbox, Reply, encode_request
 
 log = logging.getLogger("dhp_client")
 
 FIRST_PAUSE_MS = 20
 MOST_PAUSE_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_000
-LEAST_ANSWER_MS = 1_000
+RELEASE_TIMEOUT_MS = 2_000
+"""Of each step of releasing at the end."""
+EXIT_TIMEOUT_MS = 5_000
+"""How long the program's end may be held up by it."""
 LOOK_EVERY_MS = 1_000
 """A loop that is closed can't wake this thread, so it looks by itself."""
-RECEIVE_BYTES = 65_536
+RELEASED_AT_ONCE = 64
+
+
+_running: "set[KeepAlive]" = set()
+"""Those whose thread runs, also where their client is gone already."""
 
 
 class _Stopped(Exception):
     """The thread is to end."""
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A request that waits for its answer: when it was sent, and about which leases."""
-
-    sent_ms: float
-    leases: Sequence[LeaseRef]
-    is_heartbeat: bool
-
-
-def tell_table(table: LeaseTable, event: AnyEvent) -> None:
-    """Takes an event about a lease into `table`; other events are no business of leases."""
-    if isinstance(event, LeaseLostEvent):
-        fence = event.fence + 1  # The event comes with the very change that ended the lease.
-        table.report(event.handoff, event.fence, Loss(event.why, fence, event.status))
-    elif isinstance(event, CancelledEvent):
-        table.report(event.handoff, event.fence, Loss("cancelled", event.fence + 1, "cancelled"))
 
 
 class KeepAlive:
@@ -78,16 +67,12 @@ class KeepAlive:
         self._table = table
         self._hello = Hello(client=name, session=session)
         self._loop = loop
-        self._ids = itertools.count(1)
-        self._limits = Limits()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._poked = threading.Event()
+        self._to_release = True
         self._wake_in: socket.socket | None = None
         self._wake_out: socket.socket | None = None
         self._socket: socket.socket | None = None
-        self._inbox = Inbox()
-        self._asked: dict[int, _Asked] = {}
 
     def start(self) -> None:
         """Begins, unless it runs already."""
@@ -98,20 +83,24 @@ class KeepAlive:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="dhp-keep-alive", daemon=True)
+        _running.add(self)
         self._thread.start()
         forking.on_fork_in_child(self)
 
     def poke(self) -> None:
-        """Has it look again at once: there is a new lease, or the daemon is back."""
-        self._poked.set()
+        """Has it look again at once: there is a new lease, or the daemon is back.
+
+        Takes no lock: a finalizer may come to this, also in the thread itself.
+        """
         if self._wake_in is not None:
             # A full pipe is as good as one more byte in it, a closed one means that the thread is gone.
             with contextlib.suppress(OSError):
                 self._wake_in.send(b"\0")
 
-    def stop(self) -> None:
-        """Has it end soon; leases are no longer renewed. From any thread, more than once."""
-        self._stopping = True
+    def stop(self, *, release: bool) -> None:
+        """Has it end soon, releasing what is held or leaving that to others. From any thread; the first word counts."""
+        if not self._stopping:
+            self._to_release, self._stopping = release, True
         self.poke()
 
     def join(self, timeout_ms: float) -> None:
@@ -125,7 +114,7 @@ class KeepAlive:
 
     def after_fork_in_child(self) -> None:
         self._stopping = True
-        self._poked = threading.Event()  # The old one's lock may be held by a thread that doesn't exist here.
+        _running.discard(self)
         held, self._socket, self._wake_in = self._socket, None, None
         if held is not None and held.fileno() >= 0:
             forking.close_raw(held.fileno())
@@ -139,6 +128,7 @@ class KeepAlive:
                 try:
                     self._serve(backoff)
                 except _Stopped:
+                    self._end()
                     return
                 except (OSError, ConnectionLost, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
@@ -147,8 +137,10 @@ class KeepAlive:
                 finally:
                     self._hang_up()
                 if self._waits(backoff.next_ms()):
+                    self._end()
                     return
         finally:
+            _running.discard(self)
             if not self._stopping and len(self._table):
                 log.error("keep-alive has ended: its leases are in doubt from now on")
             self._table.doubt_all(monotonic_ms())
@@ -158,9 +150,15 @@ class KeepAlive:
 
     def _waits(self, pause_ms: float) -> bool:
         """Waits for `pause_ms`, or until poked; whether it is time to end."""
-        self._poked.wait(pause_ms / 1000)
-        self._poked.clear()
+        self._rest(pause_ms)
         return self._over()
+
+    def _rest(self, pause_ms: float) -> None:
+        assert self._wake_out is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_out, selectors.EVENT_READ)
+            selector.select(pause_ms / 1000)
+        self._swallow_pokes()
 
     def _over(self) -> bool:
         return self._stopping or self._loop.is_closed()
@@ -171,26 +169,26 @@ class KeepAlive:
         self._socket = connected
         if self._over():
             raise _Stopped
-        self._inbox, self._asked = Inbox(), {}
-        self._say_hello(connected)
+        heartbeats = Heartbeats(connected, self._table)
+        heartbeats.join(self._hello)
         backoff.reset()
-        self._beat(connected)
+        heartbeats.beat()
         assert self._wake_out is not None
         with selectors.DefaultSelector() as selector:
-            selector.register(connected, selectors.EVENT_READ)
+            selector.register(connected, heartbeats.interest)
             selector.register(self._wake_out, selectors.EVENT_READ)
             while True:
-                ready = {key.fileobj for key, _ in selector.select(self._until_next_ms() / 1000)}
+                selector.modify(connected, heartbeats.interest)
+                until_ms = min(heartbeats.next_ms(), monotonic_ms() + LOOK_EVERY_MS)
+                pause_ms = max(0.0, until_ms - monotonic_ms())
+                ready = {key.fileobj: events for key, events in selector.select(pause_ms / 1000)}
                 if self._wake_out in ready:
                     self._swallow_pokes()
                 if self._over():
                     raise _Stopped
-                if connected in ready:
-                    self._receive(connected)
-                self._check_answers()
-                due_ms = self._table.next_beat_ms()
-                if due_ms is not None and monotonic_ms() >= due_ms:
-                    self._beat(connected)
+                for lease in self._table.take_forgotten(monotonic_ms()):
+                    log.warning("the task of %s was dropped without an end: it isn't renewed any more", lease.handoff)
+                heartbeats.go_on(ready.get(connected, 0))
 
     def _connect(self) -> socket.socket:
         problem: OSError = OSError("no address")
@@ -206,96 +204,30 @@ class KeepAlive:
             return connected
         raise problem
 
-    def _say_hello(self, connected: socket.socket) -> None:
-        """Joins the session. Nothing else is on its way yet, so the first reply is hello's."""
-        self._send(connected, self._hello)
-        welcome: HelloReply | None = None
-        while welcome is None:
-            if self._over():
-                raise _Stopped
-            for item in self._inbox.feed(_receive_some(connected)):
-                if isinstance(item, Reply):
-                    if item.error is not None:
-                        raise item.error
-                    welcome = decode_reply(item.body, HelloReply)
-                else:
-                    tell_table(self._table, item)
-        self._limits = welcome.limits
+    def _end(self) -> None:
+        until_ms = monotonic_ms() + LOOK_EVERY_MS
+        while not self._stopping and monotonic_ms() < until_ms:
+            # The loop was closed. Whether the program crashes by what closed it, it tells when it ends.
+            self._rest(LOOK_EVERY_MS)
+        if self._to_release:
+            self._release_held()
 
-    def _beat(self, connected: socket.socket) -> None:
-        now_ms = monotonic_ms()
-        leases = self._table.beat(now_ms)
-        for start in range(0, len(leases), MAX_LEASES):
-            some = leases[start : start + MAX_LEASES]
-            self._ask(connected, Heartbeat(id=next(self._ids), leases=some), _Asked(now_ms, some, is_heartbeat=True))
-
-    def _ask(self, connected: socket.socket, request: Request, asked: _Asked) -> None:
-        assert isinstance(request.id, int)
-        self._asked[request.id] = asked
-        self._send(connected, request)
-
-    def _send(self, connected: socket.socket, request: Request) -> None:
-        connected.sendall(encode_request(request, self._limits))
-
-    def _receive(self, connected: socket.socket) -> None:
-        for item in self._inbox.feed(_receive_some(connected)):
-            if isinstance(item, Reply):
-                self._answered(connected, item)
-            else:
-                tell_table(self._table, item)
-
-    def _answered(self, connected: socket.socket, reply: Reply) -> None:
-        asked = self._asked.pop(reply.id, None) if isinstance(reply.id, int) else None
-        if asked is None:
-            if reply.error is not None:
-                raise reply.error
+    def _release_held(self) -> None:
+        """Over another connection, to where the daemon was seen last: the thread's own may stand in the middle of a frame."""
+        leases = self._table.held(monotonic_ms())
+        if not leases:
             return
-        if not asked.is_heartbeat:
-            self._learned(asked.leases[0], reply)
-            return
-        if reply.error is not None:
-            if reply.error.retry == "no":
-                raise reply.error
-            return  # It may pass: the next beat comes before the lease ends.
-        answer = decode_reply(reply.body, HeartbeatReply)
-        renewed, lost, now_ms = set(answer.renewed), set(answer.lost), monotonic_ms()
-        for lease in asked.leases:
-            if lease.handoff in renewed:
-                self._table.renewed(lease.handoff, lease.fence, asked.sent_ms, now_ms)
-            elif lease.handoff in lost:  # Why, and whether anybody has it by now, is told by its status.
-                request = GetStatus(id=next(self._ids), handoff=lease.handoff)
-                self._ask(connected, request, _Asked(now_ms, [lease], is_heartbeat=False))
-
-    def _learned(self, lease: LeaseRef, reply: Reply) -> None:
-        if isinstance(reply.error, NotFound):
-            self._table.report(lease.handoff, lease.fence, Loss("superseded", lease.fence, "not_found"))
-        elif reply.error is None:
-            found = decode_reply(reply.body, StatusReply)
-            self._table.report(lease.handoff, lease.fence, loss_from_status(found, lease.fence))
-        # Any other error: the next heartbeat says "lost" again, and the question is asked again.
-
-    def _until_next_ms(self) -> float:
-        """How long there is nothing to do but to listen."""
-        now_ms = monotonic_ms()
-        moments = [now_ms + LOOK_EVERY_MS]
-        moments += [asked.sent_ms + self._answer_within_ms() for asked in self._asked.values()]
-        due_ms = self._table.next_beat_ms()
-        if due_ms is not None:
-            moments.append(due_ms)
-        return max(0.0, min(moments) - now_ms)
-
-    def _check_answers(self) -> None:
-        now_ms = monotonic_ms()
-        if any(now_ms - asked.sent_ms > self._answer_within_ms() for asked in self._asked.values()):
-            raise ConnectionLost("no answer in time")
-
-    def _answer_within_ms(self) -> float:
-        beats = [lease.heartbeat_ms for lease in self._table.all()]
-        return max(LEAST_ANSWER_MS, min(beats, default=0))
+        try:
+            with connect_blocking(_place_of(self._addresses[0]), RELEASE_TIMEOUT_MS) as connected:
+                for start in range(0, len(leases), RELEASED_AT_ONCE):
+                    _release(connected, leases[start : start + RELEASED_AT_ONCE])
+        except (OSError, ConnectionLost, BadReply, DHPError) as error:
+            log.warning("%d leases couldn't be given back, they end by themselves: %s", len(leases), error)
+        for lease in leases:
+            self._table.give_up(lease, Loss("closed", lease.fence, ""))
 
     def _swallow_pokes(self) -> None:
         assert self._wake_out is not None
-        self._poked.clear()
         with contextlib.suppress(BlockingIOError):
             self._wake_out.recv(4096)
 
@@ -310,8 +242,28 @@ def _place_of(address: Address) -> SocketAddress:
     return embedded.locate(address.directory) if isinstance(address, DirectoryAddress) else address
 
 
-def _receive_some(connected: socket.socket) -> bytes:
-    data = connected.recv(RECEIVE_BYTES)
-    if not data:
-        raise ConnectionLost("the daemon has closed the connection")
-    return data
+def _release(connected: socket.socket, leases: Sequence[Lease]) -> None:
+    """So few that they can be sent before an answer is read."""
+    reason, limits = "its program let go of it", Limits()
+    requests = [
+        Release(id=number, handoff=lease.handoff, fence=lease.fence, reason=reason)
+        for number, lease in enumerate(leases)
+    ]
+    connected.sendall(b"".join(encode_request(request, limits) for request in requests))
+    inbox, answered = Inbox(), 0
+    while answered < len(leases):
+        answered += sum(isinstance(item, Reply) for item in inbox.feed(receive_some(connected)))
+
+
+def _release_at_exit() -> None:
+    """The program's end releases what it still holds; a crash costs an attempt, however it comes about."""
+    crashed = isinstance(getattr(sys, "last_value", None), Exception)
+    running = list(_running)
+    for keepalive in running:
+        keepalive.stop(release=not crashed)
+    until_ms = monotonic_ms() + EXIT_TIMEOUT_MS
+    for keepalive in running:
+        keepalive.join(max(0.0, until_ms - monotonic_ms()))
+
+
+atexit.register(_release_at_exit)

@@ -10,6 +10,7 @@ daemon's. Whatever the client believes, the fence decides: a mistake here costs 
 import enum
 import random
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -85,6 +86,8 @@ class Lease:
     heartbeat_ms: float
     in_doubt_ms: float
     deadline_ms: float
+    detached: bool = False
+    """It is meant to outlive the process that claimed it."""
     notify: Callable[[], None] = field(default=lambda: None, repr=False)
     beat_at_ms: float = 0.0
     ended: Loss | None = None
@@ -117,12 +120,14 @@ class LeaseTable:
     def __init__(self, *, uniform: Callable[[float, float], float] = random.uniform) -> None:
         self._uniform = uniform
         self._leases: dict[str, Lease] = {}
+        self._to_forget: deque[Lease] = deque()
+        self._forgotten: list[Lease] = []
         self._lock = threading.Lock()
         forking.on_fork_in_child(self)
 
     def after_fork_in_child(self) -> None:
         self._lock = threading.Lock()  # The old one may be held by a thread that doesn't exist here.
-        self._leases = {}
+        self._leases, self._to_forget, self._forgotten = {}, deque(), []
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -143,6 +148,34 @@ class LeaseTable:
         with self._lock:
             if self._leases.get(lease.handoff) is lease:
                 del self._leases[lease.handoff]
+
+    def forget(self, lease: Lease) -> None:
+        """Leaves `lease` out of the heartbeats as of `take_forgotten`, since nobody can end its work any more.
+
+        Takes no lock: a finalizer calls it, which the garbage collector runs in the middle of anything, also in the
+        thread that is holding the lock.
+        """
+        self._to_forget.append(lease)
+
+    def take_forgotten(self, now_ms: float) -> list[Lease]:
+        """Leaves those out that were forgotten since the last time, and gives them."""
+        taken: list[Lease] = []
+        if not self._to_forget:
+            return taken
+        with self._lock:
+            while self._to_forget:
+                lease = self._to_forget.popleft()
+                if self._leases.get(lease.handoff) is lease:
+                    del self._leases[lease.handoff]
+                    taken.append(lease)
+            self._forgotten = [older for older in (*self._forgotten, *taken) if now_ms < older.deadline_ms]
+        return taken
+
+    def held(self, now_ms: float) -> list[Lease]:
+        """What the end of the client is to release: what isn't over, forgotten ones included."""
+        with self._lock:
+            found = [lease for lease in (*self._forgotten, *self._leases.values()) if now_ms < lease.deadline_ms]
+            return [lease for lease in found if _beats(lease) and not lease.detached]
 
     def next_beat_ms(self) -> float | None:
         """When the next heartbeat is due; None without leases."""

@@ -1,7 +1,7 @@
 """One connection to a daemon, on an event loop.
 
-Owns matching replies to requests and handing on events. It lives once: reconnecting and sending again is the
-`connection`'s.
+Owns matching replies to requests, handing on events, and noticing a dead peer. It lives once: reconnecting and sending
+again is the `connection`'s.
 """
 
 import asyncio
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dhp_client")
 
+CONNECT_TIMEOUT_MS = 2_000
+SILENCE_MS = 5_000
+"""A peer from which nothing came for so long is asked; after as long again it is given up."""
+
 
 class Link(asyncio.Protocol):
     """Requests out, replies and events in. The callbacks run on the loop; `on_end` once, after every waiter knows."""
@@ -44,6 +48,10 @@ class Link(asyncio.Protocol):
         self._transport: Transport | None = None
         self._descriptor = -1
         self._ended = False
+        self._reading_paused = False
+        self._ping: Callable[[], bytes] = bytes
+        self._ping_idle = False
+        self._watchdog: asyncio.TimerHandle | None = None
         self._why: Exception | None = None
 
     @property
@@ -77,7 +85,18 @@ class Link(asyncio.Protocol):
             if paused:
                 self._transport.pause_reading()
             else:
+                self.received_at_ms = monotonic_ms()  # The silence until now was of our own making.
                 self._transport.resume_reading()
+            self._reading_paused = paused
+
+    def watch_over(self, ping: Callable[[], bytes], *, idle: bool) -> None:
+        """Ends the connection when its peer has vanished without a word.
+
+        Asked with the frame that `ping` gives is a peer that was silent for `SILENCE_MS` while it owes an answer, or,
+        with `idle`, in any case; one that doesn't answer for as long again is given up.
+        """
+        self._ping, self._ping_idle = ping, idle
+        self._look_over(SILENCE_MS, None)
 
     def abort(self, why: Exception | None = None) -> None:
         """Ends the connection at once; waiters get `ConnectionLost`, or `why`."""
@@ -139,10 +158,34 @@ class Link(asyncio.Protocol):
         if self._ended:
             return
         self._ended = True
+        if self._watchdog is not None:
+            self._watchdog.cancel()
         for waiter in list(self._pending.values()):
             if not waiter.done():
                 waiter.set_exception(self._why or ConnectionLost("The connection ended before the answer came."))
         self._on_end(self)
+
+    def _look_over(self, delay_ms: float, asked_ms: float | None) -> None:
+        if not self._ended:
+            loop, due_ms = asyncio.get_running_loop(), monotonic_ms() + delay_ms
+            self._watchdog = loop.call_later(delay_ms / 1000, self._check_peer, due_ms, asked_ms)
+
+    def _check_peer(self, due_ms: float, asked_ms: float | None) -> None:
+        now_ms = monotonic_ms()
+        silent_ms = now_ms - self.received_at_ms
+        if now_ms - due_ms > SILENCE_MS / 5:
+            # The loop was held up, and on some loops a timer runs before what has arrived meanwhile is read.
+            self._look_over(SILENCE_MS / 5, asked_ms)
+        elif self._reading_paused:
+            self._look_over(SILENCE_MS, None)
+        elif asked_ms is not None and self.received_at_ms < asked_ms:
+            log.warning("the daemon has been silent for %d ms: connecting anew", silent_ms)
+            self.abort()
+        elif (self._ping_idle or self.waiting > 0) and silent_ms >= SILENCE_MS:
+            self.send(self._ping())
+            self._look_over(SILENCE_MS, now_ms)
+        else:
+            self._look_over(SILENCE_MS, None)
 
 
 def _resolve(waiter: "asyncio.Future[bytes]", body: bytes, error: DHPError | None) -> None:
@@ -153,11 +196,12 @@ def _resolve(waiter: "asyncio.Future[bytes]", body: bytes, error: DHPError | Non
 
 
 async def open_link(address: SocketAddress, make: Callable[[], Link]) -> Link:
-    """Connects to `address`. Raises OSError."""
+    """Connects to `address`, soon or not at all: there may be others to try. Raises OSError, such as TimeoutError."""
     loop = asyncio.get_running_loop()
     opened: tuple[Any, Link]
-    if isinstance(address, TcpAddress):
-        opened = await loop.create_connection(make, address.host, address.port)
-    else:
-        opened = await loop.create_unix_connection(make, address.path)
+    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+        if isinstance(address, TcpAddress):
+            opened = await loop.create_connection(make, address.host, address.port)
+        else:
+            opened = await loop.create_unix_connection(make, address.path)
     return opened[1]

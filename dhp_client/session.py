@@ -21,7 +21,8 @@ from .addresses import Address
 from .clock import monotonic_ms
 from .connection import Connection
 from .exceptions import ClientClosed, ClientError, IntegrityError, WrongLoop
-from .keepalive import KeepAlive, tell_table
+from .heartbeats import tell_table
+from .keepalive import KeepAlive
 from .leases import LeaseTable, Loss
 from .payload import sha256_hex
 from .wire import decode_reply
@@ -150,15 +151,19 @@ class Session:
         self.connection.run_in_background(work)
 
     async def close(self) -> None:
-        """Says goodbye, which releases the leases, and ends. Again, it does nothing."""
+        """Says goodbye, which releases the leases, and ends. Again, it does nothing. Raises `WrongLoop`."""
         if self._closed is not None:
             return
+        if self.loop.is_closed():
+            self.let_go()
+            return
+        self.check_usable()
         self._closed = "The client is closed: connect again."
         # Whoever closes may be at work under one of the leases that end by it, and is cancelled for that.
         await asyncio.shield(self.loop.create_task(self._close()))
 
     async def _close(self) -> None:
-        self.keepalive.stop()
+        self.keepalive.stop(release=False)  # Goodbye does it.
         for lease in self.leases.all():
             self.leases.give_up(lease, Loss("closed", lease.fence, ""))
         if self.keepalive.running:
@@ -166,11 +171,11 @@ class Session:
         await self.connection.close()
 
     def let_go(self) -> None:
-        """Ends without a word, from any thread: the client was collected, or the program ends."""
+        """Ends from any thread, without waiting: the client was collected, or its loop is closed."""
         if self._closed is not None:
             return
         self._closed = "The client is closed: connect again."
-        self.keepalive.stop()
+        self.keepalive.stop(release=True)
         with contextlib.suppress(RuntimeError):  # The loop is closed, and its connections with it.
             self.loop.call_soon_threadsafe(self.connection.abort)
 

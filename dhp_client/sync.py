@@ -94,18 +94,22 @@ class Task:
 
     @property
     def handoff(self) -> str:
+        """The handoff's id, the SHA-256 of `intent`."""
         return self._inner.handoff
 
     @property
     def kind(self) -> str:
+        """What kind of work it is."""
         return self._inner.kind
 
     @property
     def inputs(self) -> Any:
+        """What it was dispatched with, decoded."""
         return self._inner.inputs
 
     @property
     def intent(self) -> bytes:
+        """The canonical bytes whose SHA-256 is `handoff`."""
         return self._inner.intent
 
     @property
@@ -126,6 +130,7 @@ class Task:
 
     @property
     def was(self) -> str:
+        """Where it came from: "pending" or "orphaned"."""
         return self._inner.was
 
     @property
@@ -220,6 +225,7 @@ class Watches(Iterator[WatchEvent]):
 
     @property
     def position(self) -> int | None:
+        """Of the last record given, or where the watch began."""
         return self._inner.position
 
     def __next__(self) -> WatchEvent:
@@ -229,6 +235,7 @@ class Watches(Iterator[WatchEvent]):
             raise StopIteration from None
 
     def close(self) -> None:
+        """Ends the watch."""
         _thread.run(self._inner.aclose())
 
     def __enter__(self) -> "Watches":
@@ -258,6 +265,7 @@ class Client:
             _thread.run(self._inner.close())
 
     def __enter__(self) -> "Client":
+        self._inner._session.check_open()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -312,7 +320,11 @@ class Client:
         detached: bool = False,
         on_lost: Callable[[Task], object] | None = None,
     ) -> Task | NoTask:
-        """`with client.claim(...) as task:`, which raises `NothingToClaim`; or `task = …` and `if task:`."""
+        """Takes the handoff named, or the first of `kinds`, waiting for it up to `wait_ms`.
+
+        `with client.claim(...) as task:`, which raises `NothingToClaim`; or `task = …` and `if task:`. The block ends the
+        work as the async one does; when the lease is lost, nothing interrupts the body, but its next call raises.
+        """
         claiming = self._inner.claim(
             handoff,
             kinds=kinds,
@@ -334,6 +346,7 @@ class Client:
         detached: bool = False,
         on_lost: Callable[[Task], object] | None = None,
     ) -> Task | NoTask:
+        """As `claim` of a handoff, but only if it is orphaned."""
         claiming = self._inner.recover(
             handoff, worker=worker, wait_ms=wait_ms, ttl_ms=ttl_ms, detached=detached, on_lost=_for_sync(on_lost)
         )
@@ -382,6 +395,17 @@ class Client:
 
     def ping(self) -> None:
         _thread.run(self._inner.ping())
+
+
+def _document(blocking: type, asynchronous: type) -> None:
+    """Gives what has no docstring the one of its counterpart, which says the same but for `await`."""
+    for name, member in vars(blocking).items():
+        if not name.startswith("_") and member.__doc__ is None:
+            member.__doc__ = getattr(asynchronous, name).__doc__
+
+
+_document(Task, asynchronous_task.Task)
+_document(Client, asynchronous.Client)
 
 
 def connect(

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from dhp_protocol.errors import DHPError, LeaseLost
+from dhp_protocol.errors import CheckpointConflict, DHPError, LeaseLost
 from dhp_protocol.limits import MAX_ERROR_CHARS, MAX_NAME_CHARS
 from dhp_protocol.messages import Checkpoint, Complete, Fail, Release, Request, WorkError
 from dhp_protocol.replies import CheckpointReply, CompleteReply, DispatchReply, FailReply, ReleaseReply
 
 from . import payload
+from .arguments import check_text, check_whole
 from .exceptions import ClientClosed, ClientError, InDoubt, IntegrityError
 from .hold import Hold, Write
-from .leases import Lease, LeaseTable, Phase
+from .leases import Lease, Phase
 from .session import Grant, Session
 
 if TYPE_CHECKING:
@@ -82,13 +83,15 @@ class Task:
             heartbeat_ms=reply.lease.heartbeat_ms,
             in_doubt_ms=session.in_doubt_ms,
             deadline_ms=grant.renewed_ms + reply.lease.ttl_ms,
+            detached=detached,
         )
         hold = self._hold = Hold(session, lease, worker, detached=detached)
         hold.attempt = reply.attempt
         if (stored := grant.checkpoint) is not None:
             hold.seq, hold.sha256, self._state_text = stored.seq, stored.sha256, bytes(stored.state)
         hold.on_lost = weakref.WeakMethod(self._lease_lost)
-        weakref.finalize(self, _left_behind, session.leases, lease).atexit = False
+        hold.finalizer = weakref.finalize(self, session.leases.forget, lease)
+        hold.finalizer.atexit = False
         hold.begin()
 
     def __repr__(self) -> str:
@@ -118,6 +121,7 @@ class Task:
 
     @property
     def worker(self) -> str:
+        """Who has claimed it, as status and history show."""
         return self._hold.worker
 
     @property
@@ -139,12 +143,13 @@ class Task:
 
     async def checkpoint(self, state: Any, *, steps: int = 1) -> CheckpointReply:
         """Stores `state`, from which a standby would go on; durable once this returns. `steps` adds to the work's sum."""
+        check_whole(steps=steps)
         text = payload.encode(state, member="state")
         sha256 = payload.sha256_hex(text)
         hold = self._hold
 
         def request() -> Request:
-            hold.sending_sha256 = sha256
+            hold.unanswered[sha256] = text
             return Checkpoint(
                 handoff=self.handoff, fence=self.fence, state=Raw(text), seq=hold.seq + 1, sha256=sha256, steps=steps
             )
@@ -152,10 +157,20 @@ class Task:
         def stored(reply: CheckpointReply) -> None:
             if reply.sha256 != sha256:
                 raise IntegrityError(f"Checkpoint {reply.seq} was stored under another hash than it was sent with.")
-            hold.seq, hold.sha256, hold.sending_sha256 = reply.seq, sha256, None
-            self._state_text = text
+            self._stored(reply.seq, sha256, text)
 
-        return await self._hold.write(Write(request, CheckpointReply, stored))
+        def corrects(error: DHPError) -> bool:
+            # Its number is taken by one that was given up, on an error that left open whether it counts.
+            if not isinstance(error, CheckpointConflict) or error.details.get("seq") != hold.seq + 1:
+                return False
+            found = str(error.details.get("expected"))
+            given_up = hold.unanswered.get(found)
+            if given_up is None or found == sha256:
+                return False
+            self._stored(hold.seq + 1, found, given_up)
+            return True
+
+        return await self._hold.write(Write(request, CheckpointReply, stored, corrects=corrects))
 
     async def complete(self, result: Any) -> CompleteReply:
         """Ends the work with its result. `ResultInvalid` leaves it running: mend the result and call again."""
@@ -173,6 +188,8 @@ class Task:
 
         Raises `InDoubt` when nobody answers within the client's `retry_ms`.
         """
+        check_text(type=type, message=message)
+        check_whole(delay_ms=delay_ms)
         error = WorkError(type=type, message=message)
         return await self._within_retry_time(
             Write(
@@ -185,6 +202,7 @@ class Task:
 
     async def release(self, reason: str | None = None, delay_ms: int = 0) -> ReleaseReply:
         """Hands the work back, which costs no attempt. Raises `InDoubt` when nobody answers within `retry_ms`."""
+        check_whole(delay_ms=delay_ms)
         told = UNSET if reason is None else reason
         return await self._within_retry_time(
             Write(
@@ -222,6 +240,10 @@ class Task:
             parent=self.handoff,
             labels=labels,
         )
+
+    def _stored(self, seq: int, sha256: str, text: bytes) -> None:
+        self._hold.seq, self._hold.sha256, self._state_text = seq, sha256, text
+        self._hold.unanswered.clear()
 
     async def _within_retry_time(self, write: Write[T]) -> T:
         retry_ms = self._session.connection.retry_ms
@@ -293,13 +315,6 @@ class Task:
                 self._on_lost(self)
             except Exception:
                 log.exception("on_lost of %r failed", self)
-
-
-def _left_behind(leases: LeaseTable, lease: Lease) -> None:
-    """Nobody can end this work any more, so nobody should think that somebody is at it."""
-    if lease in leases.all():
-        leases.drop(lease)
-        log.warning("the task of %s was dropped without an end: its lease isn't renewed any more", lease.handoff)
 
 
 def _message_of(error: Exception) -> str:

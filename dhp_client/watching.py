@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from dhp_protocol.messages import GetStatus
 from dhp_protocol.messages import Watch as WatchRequest
-from dhp_protocol.replies import AnyEvent, LaggedEvent, RecordEvent, WatchReply
+from dhp_protocol.replies import AnyEvent, LaggedEvent, RecordEvent, StatusReply, WatchReply
 
 from .backoff import Patience
 from .clock import monotonic_ms
@@ -48,6 +49,7 @@ class Watch:
         self._kinds = kinds
         self._feed: _Feed | None = None
         self._done = False
+        self._known = False
 
     def __aiter__(self) -> "Watch":
         return self
@@ -86,9 +88,12 @@ class Watch:
     async def _begin(self) -> None:
         feed = _Feed()
         connection = self._session.connection
+        if self._handoff is not None and not self._known:  # One that there isn't would be waited for without end.
+            asked = GetStatus(handoff=self._handoff)
+            await connection.call(lambda: asked, StatusReply)
+            self._known = True
         link = await connection.open_side_link(feed.take_in, feed.end)
-        feed.hold(link)
-        weakref.finalize(self, _abort, self._session.loop, link).atexit = False
+        feed.hold(link, weakref.finalize(self, _abort, self._session.loop, link))
         request = WatchRequest(
             handoff=UNSET if self._handoff is None else self._handoff,
             kinds=UNSET if self._kinds is None else self._kinds,
@@ -97,7 +102,7 @@ class Watch:
         try:
             answer = await connection.exchange_on(link, request, WatchReply)
         except BaseException:
-            link.abort()
+            feed.drop()
             raise
         if self.position is None:
             self.position = answer.position
@@ -126,12 +131,15 @@ class _Feed:
     def __init__(self) -> None:
         self._events: deque[RecordEvent | LaggedEvent] = deque()
         self._link: Link | None = None
+        self._finalizer: weakref.finalize[..., Watch] | None = None
         self._ended = False
         self._paused = False
         self._arrived = asyncio.Event()
 
-    def hold(self, link: Link) -> None:
-        self._link = link
+    def hold(self, link: Link, finalizer: "weakref.finalize[..., Watch]") -> None:
+        """`finalizer` ends `link` when nobody holds the watch any more."""
+        self._link, self._finalizer = link, finalizer
+        finalizer.atexit = False
 
     def take_in(self, event: AnyEvent) -> None:
         if isinstance(event, RecordEvent | LaggedEvent):
@@ -155,6 +163,8 @@ class _Feed:
         return event
 
     def drop(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
         if self._link is not None:
             self._link.abort()
 

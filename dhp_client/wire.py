@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dhp_protocol.decoding import nested_deeper
-from dhp_protocol.errors import BadJson, DHPError, FrameTooLarge, InvalidRequest, error_from_body
+from dhp_protocol.errors import BadJson, DHPError, FrameTooLarge, InvalidRequest, TooLarge, error_from_body
 from dhp_protocol.framing import Fault, Framer, encode_frame
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Request, RequestId
@@ -44,6 +44,7 @@ def encode_request(request: Request, limits: Limits) -> bytes:
     except UnicodeEncodeError:
         raise InvalidRequest("The request holds text that is no Unicode (a lone surrogate).", member="") from None
     if len(body) > limits.max_frame_bytes:
+        _check_payloads(request, limits)
         raise FrameTooLarge(
             f"A frame's body may have {limits.max_frame_bytes} bytes: send less at once.",
             limit=limits.max_frame_bytes,
@@ -52,6 +53,18 @@ def encode_request(request: Request, limits: Limits) -> bytes:
     if nested_deeper(body, limits.max_depth):
         raise BadJson(f"The request is nested deeper than {limits.max_depth} levels.")
     return encode_frame(body, counted=True)
+
+
+def _check_payloads(request: Request, limits: Limits) -> None:
+    """Raises `TooLarge`, naming the member, where one payload alone has more than its own limit."""
+    bounds = {"state": limits.max_state_bytes, "result": limits.max_result_bytes}
+    for member in request.__struct_fields__:
+        value = getattr(request, member)
+        limit = bounds.get(member, limits.max_intent_bytes)
+        if isinstance(value, msgspec.Raw) and len(bytes(value)) > limit:
+            size = len(bytes(value))
+            sentence = f"{member} has {size} bytes and may have {limit}: keep large data elsewhere and name it."
+            raise TooLarge(sentence, member=member, limit=limit, size=size)
 
 
 def decode_reply(body: bytes, shape: type[T]) -> T:

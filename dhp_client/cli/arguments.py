@@ -65,8 +65,9 @@ def _content(path: str) -> bytes:
 
 def _value(text: bytes) -> Any:
     try:
-        return parse_exact(text.decode().encode(), member="The JSON")
+        return parse_exact(text.decode().encode(), member="That")
     except UnicodeDecodeError:
         raise click.BadParameter("That isn't UTF-8.") from None
     except InvalidRequest as error:
-        raise click.BadParameter(error.message) from None
+        hint = '; write an object such as \'{"name": "Ada"}\'' if error.message.endswith("is no JSON.") else ""
+        raise click.BadParameter(f"{error.message.removesuffix('.')}{hint}.") from None

@@ -56,6 +56,10 @@ async def dispatch(
     )
     if not wait:
         settings.show(answer, [answer.handoff])
+        if answer.status in ("dead", "cancelled"):
+            reason = (await client.status(answer.handoff)).reason
+            why = f" ({reason})" if reason else ""
+            warn(f"it is {answer.status} already{why}: another --key makes new work of it.")
         return OK
     warn(f"waiting for {answer.handoff}")
     return await _show_result(client, settings, answer.handoff, wait_ms=None)

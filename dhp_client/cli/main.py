@@ -4,7 +4,9 @@ Owns the way from an exception to one sentence on standard error. Does not own a
 """
 
 import asyncio
+import contextlib
 import functools
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NoReturn
@@ -126,7 +128,13 @@ async def full_id(client: dhp_client.Client, handoff: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs `dhp` and exits with its code."""
-    sys.exit(exit_code(arguments))
+    code = exit_code(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or FAILED
+        _give_up_writing(error)
+    sys.exit(code)
 
 
 def exit_code(arguments: Sequence[str] | None) -> int:
@@ -143,12 +151,22 @@ def exit_code(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except OSError as error:
+        _give_up_writing(error)
+        return FAILED
     except Exception as error:
         code = _code_of(error)
         if code is None:
             raise
         warn(str(error))
         return code
+
+
+def _give_up_writing(error: OSError) -> None:
+    """Nothing but the output raises OSError up to here. What is still unwritten isn't tried again at the program's end."""
+    warn(f"the output couldn't be written: {error.strerror or error}.")
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 def _code_of(error: Exception) -> int | None:

@@ -91,6 +91,10 @@ def _taken_before(core: Settling, worker: str, nonce: str, to: Address, now: Now
     if facts.status != RUNNING or facts.fence != grant[1]:
         core.looked_at = facts
         raise lease_lost(facts, grant[1])
+    lease = core.leases.get(facts.id, facts.fence)
+    assert lease is not None, "what runs has a lease"
+    if core.sessions.adopt(lease, to.connection):
+        core.leases.restore(lease, now.lease_ms)
     core.renew(facts, now)
     core.reply(to, claim_lookup(facts), facts)
     return True

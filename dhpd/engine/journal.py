@@ -151,12 +151,12 @@ class Journal:
         self._in_flight = None
         self.durable = max(self.durable, batch.last_position)
         self.queued_bytes -= batch.size_bytes
-        if batch.covers is not None and not failed:
-            self.covered = batch.covers
         undone: list[Entry] = []
         if failed:
             for later in (batch, *self._sealed, self._gathering):
                 undone.extend(self._fail(later, failed))
+        if batch.covers is not None:
+            self.covered = batch.covers
         self.ready.extend(batch.outputs)
         if self._for_coverage:
             waiting = self._for_coverage
@@ -229,17 +229,19 @@ class Journal:
         undone = [entry for entry in batch.entries if entry.handoff in failed]
         batch.entries = [entry for entry in batch.entries if entry.handoff not in failed]
         batch.facts = [facts for facts in batch.facts if facts.id not in failed]
-        if failed & batch.flushed.keys():
-            batch.covers = None  # The table won't have all up to there.
+        batch.covers = None  # Reckoned as if the batches before it had brought all of theirs into the table.
         return undone
 
     def _batch_with(self, position: int) -> Batch:
+        newest_closed = self._sealed[-1] if self._sealed else self._in_flight
+        if newest_closed is None or position > newest_closed.last_position:
+            return self._gathering
         if self._in_flight is not None and position <= self._in_flight.last_position:
             return self._in_flight
         for batch in self._sealed:
             if position <= batch.last_position:
                 return batch
-        return self._gathering
+        raise AssertionError("every position that was given out is in a batch")
 
 
 def unavailable(reply: Reply) -> Reply:

@@ -13,6 +13,7 @@ class LeaseClock:
     def __init__(self, monotonic_ms: int) -> None:
         self._offset_ms = 0
         self._next_tick_ms = monotonic_ms
+        self._reached_ms = monotonic_ms
 
     @property
     def offset_ms(self) -> int:
@@ -26,7 +27,7 @@ class LeaseClock:
 
     def read(self, monotonic_ms: int) -> int:
         """Lease time for a decision: before the next tick, as long as that hasn't run."""
-        return min(monotonic_ms - self._offset_ms, self._next_tick_ms - 1)
+        return min(max(monotonic_ms - self._offset_ms, self._reached_ms), self._next_tick_ms - 1)
 
     def tick(self, monotonic_ms: int) -> int:
         """The reading that a tick works with: what is due at it may end, once what waits outside has been taken in."""
@@ -35,6 +36,11 @@ class LeaseClock:
             self._offset_ms += lateness_ms
             return self._next_tick_ms
         return max(monotonic_ms - self._offset_ms, self._next_tick_ms)
+
+    def stand(self, reading_ms: int) -> None:
+        """What waited outside has been taken in: time stands at the tick's reading until the next one is scheduled."""
+        self._reached_ms = reading_ms
+        self._next_tick_ms = reading_ms + 1
 
     def schedule(self, tick_ms: int) -> None:
         """The last tick is done, and the next is due at `tick_ms` (lease time)."""

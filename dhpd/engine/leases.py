@@ -34,14 +34,14 @@ class Lease:
         self.session = session
         self.detached = detached
         self.end_ms = end_ms
-        self.deadline_ms: int | None = end_ms
+        self.deadline_ms = end_ms
         self.deadline_entry = 0
         self.grace_end_ms: int | None = None
         self.extension_open = False
 
     def live(self, now_ms: int) -> bool:
         """Whether its holder may still write: at the deadline it may not."""
-        return self.deadline_ms is not None and now_ms < self.deadline_ms
+        return now_ms < self.deadline_ms
 
 
 class Leases:
@@ -80,7 +80,7 @@ class Leases:
     def shorten(self, lease: Lease, now_ms: int, grace_ms: int) -> None:
         """Its session is gone: it ends when the grace does."""
         lease.grace_end_ms = now_ms + grace_ms
-        if lease.deadline_ms is not None and lease.grace_end_ms < lease.deadline_ms:
+        if lease.grace_end_ms < lease.deadline_ms:
             lease.deadline_ms = lease.grace_end_ms
             self._deadlines.add(lease)
 
@@ -94,7 +94,7 @@ class Leases:
         """The hold's end is on disk, or the hold was undone."""
         lease = self._leases.pop((handoff, fence), None)
         if lease is not None:
-            lease.deadline_ms = None
+            self._deadlines.remove(lease)
         return lease
 
     def due(self, now_ms: int) -> Iterator[Lease]:

@@ -5,11 +5,11 @@ claimable, what is delayed, whose child is whose, and which facts the store does
 step, for a change and for its undo alike. Pure.
 """
 
-import heapq
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from .claim_queue import ClaimQueue, order
+from .deadlines import Deadlines
 from .facts import PENDING, RUNNING, STATUSES, Handoff, Status
 from .holding import claimable
 
@@ -17,12 +17,25 @@ MAX_COLD_HANDOFFS = 1024
 MAX_ENDED_NONCES = 100_000
 
 
+class Delay:
+    """Until when a pending handoff can't be claimed, by the wall clock."""
+
+    __slots__ = ("deadline_entry", "deadline_ms", "handoff")
+
+    def __init__(self, handoff: str, deadline_ms: int) -> None:
+        self.handoff = handoff
+        self.deadline_ms = deadline_ms
+        self.deadline_entry = 0
+
+
 class Ledger:
     def __init__(self) -> None:
         self._handoffs: dict[str, Handoff] = {}
         self._cold: OrderedDict[str, None] = OrderedDict()  # Ended, and so in the table: may leave memory at any time.
-        self._dirty: dict[str, tuple[int, int]] = {}  # First position, and lease time, that the table of facts lacks.
-        self._delayed: list[tuple[int, str]] = []
+        self._dirty: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """From which position and lease time on the table of facts lacks a handoff's records; the oldest first."""
+        self._delays: dict[str, Delay] = {}
+        self._delayed: Deadlines[Delay] = Deadlines()
         self._descendants: dict[str, set[str]] = {}
         self._nonces: dict[tuple[str, str], tuple[str, int]] = {}
         self._ended_nonces: deque[tuple[int, tuple[str, str], tuple[str, int]]] = deque()
@@ -106,19 +119,19 @@ class Ledger:
         """Its newest hold has ended: the nonce is kept for a while, so that a claim sent again isn't a new one."""
         hold = facts.hold
         if hold is not None and hold.nonce is not None:
-            self._ended_nonces.append((lease_ms, (hold.worker, hold.nonce), (facts.id, hold.fence)))
+            key, grant = (hold.worker, hold.nonce), (facts.id, hold.fence)
+            self._nonces.setdefault(key, grant)
+            self._ended_nonces.append((lease_ms, key, grant))
 
     def mature(self, wall_ms: int) -> None:
         """Delays that are over make their handoffs claimable."""
-        while self._delayed and self._delayed[0][0] <= wall_ms:
-            _, handoff = heapq.heappop(self._delayed)
-            facts = self._handoffs.get(handoff)
-            if facts is not None and not self.queue.holds(facts) and claimable(facts, wall_ms):
-                self._enqueue(facts)
+        for delay in self._delayed.due(wall_ms):
+            del self._delays[delay.handoff]
+            self._enqueue(self._handoffs[delay.handoff])
 
     def next_maturity_ms(self) -> int | None:
         """When the next delay is over, by the wall clock."""
-        return self._delayed[0][0] if self._delayed else None
+        return self._delayed.next_ms()
 
     def mark_dirty(self, handoff: str, position: int, lease_ms: int) -> None:
         """The table of facts lacks this handoff's records from `position` on."""
@@ -128,7 +141,7 @@ class Ledger:
         """A batch that carried these facts failed, and positions after `durable` will be given out again."""
         merged = {**self._dirty, **handoffs}
         clamped = {handoff: (min(first, durable + 1), since) for handoff, (first, since) in merged.items()}
-        self._dirty = dict(sorted(clamped.items(), key=lambda item: item[1]))
+        self._dirty = OrderedDict(sorted(clamped.items(), key=lambda item: item[1]))
 
     def dirty_since_ms(self) -> int | None:
         """The lease time of the oldest record that the table of facts lacks."""
@@ -136,9 +149,7 @@ class Ledger:
 
     def take_dirty(self, limit: int, position: int) -> tuple[list[Handoff], dict[str, tuple[int, int]], int]:
         """Up to `limit` handoffs for the table of facts, longest waiting first, and how far the table then is."""
-        taken = dict(list(self._dirty.items())[:limit]) if limit < len(self._dirty) else dict(self._dirty)
-        for handoff in taken:
-            del self._dirty[handoff]
+        taken = dict(self._dirty.popitem(last=False) for _ in range(min(limit, len(self._dirty))))
         facts = [found for handoff in taken if (found := self._handoffs.get(handoff)) is not None]
         oldest = next(iter(self._dirty.values()), None)
         return facts, taken, position if oldest is None else oldest[0] - 1
@@ -148,11 +159,14 @@ class Ledger:
             if facts is not None and order(facts) == order(before) and claimable(facts, wall_ms):
                 return
             self.queue.remove(before)
+        if (over := self._delays.pop(handoff, None)) is not None:
+            self._delayed.remove(over)
         if facts is not None:
             if claimable(facts, wall_ms):
                 self._enqueue(facts)
             elif facts.status == PENDING:
-                heapq.heappush(self._delayed, (facts.not_before_ms, handoff))
+                delay = self._delays[handoff] = Delay(handoff, facts.not_before_ms)
+                self._delayed.add(delay)
         if facts is not None and facts.status == RUNNING and facts.hold is not None and facts.hold.nonce is not None:
             self._nonces[facts.hold.worker, facts.hold.nonce] = (handoff, facts.hold.fence)
         self._index_descendant(handoff, before, facts)

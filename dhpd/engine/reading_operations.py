@@ -15,7 +15,7 @@ from .waiting import Address, ResultWaiter
 def status(core: Settling, request: GetStatus, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
     lease = core.leases.get(facts.id, facts.fence) if facts.status == RUNNING else None
-    left_ms = None if lease is None or lease.deadline_ms is None else max(0, lease.deadline_ms - now.lease_ms)
+    left_ms = None if lease is None else max(0, lease.deadline_ms - now.lease_ms)
     core.reply(to, status_reply(facts, left_ms), facts)
 
 

@@ -15,6 +15,8 @@ from .lookups import ClaimLookup
 from .moments import Now
 from .waiting import Address, ClaimWaiter, ResultWaiter, Waiter
 
+SERVED_AFTER_ENDS = 32
+"""Those who wait are served after so many ends of one tick, rather than all of them in one long step."""
 NONCE_KEPT_MS = 600_000
 IDLE_TICK_MS = 1_000
 """Wall-clock matters are looked at this often, since the wall clock may be set."""
@@ -86,15 +88,20 @@ class Serving(Core):
         )
 
     def ends(self, now: Now) -> Iterator[None]:
-        """Ends what is due at `now`, step by step: each is like a command of its own."""
-        if self.available:
-            for lease in self.leases.due(now.lease_ms):
-                facts = self.ledger.get(lease.handoff)
-                if facts is not None and facts.status == RUNNING and facts.fence == lease.fence:
-                    self.expire(facts, lease, now)
-                    yield
+        """Ends what is due at `now`, step by step: each is like a command of its own, and others may come in between."""
+        due = self.leases.due(now.lease_ms)
+        ended = 0
+        while self.available and (lease := next(due, None)) is not None:
+            facts = self.ledger.get(lease.handoff)
+            if facts is not None and facts.status == RUNNING and facts.fence == lease.fence:
+                self.expire(facts, lease, now)
+                ended += 1
+                if ended % SERVED_AFTER_ENDS == 0:
+                    self.serve(now)
+                yield
         for waiter in self.waiting.due(now.lease_ms):
             self.end_wait(waiter)
+            yield
         self.ledger.mature(now.wall_ms)
         self.ledger.forget_nonces(now.lease_ms - NONCE_KEPT_MS)
         self.serve(now)

@@ -55,6 +55,7 @@ def goodbye(core: Settling, request: Goodbye, to: Address, now: Now) -> None:
             facts = core.look(lease.handoff, now)
             if facts.status == RUNNING:
                 core.change(facts.id, facts, decide_goodbye(facts, now), now)
+            core.seal_if_full(now)
     core.reply_of_all(to, Empty())
 
 
@@ -65,22 +66,21 @@ def heartbeat(core: Settling, request: Heartbeat, to: Address, now: Now) -> None
         facts = core.ledger.get(ref.handoff)
         lease = core.leases.get(ref.handoff, ref.fence)
         held = facts is not None and facts.status == RUNNING and facts.fence == ref.fence
-        if held and facts is not None and lease is not None:
-            if lease.live(now.lease_ms):
-                core.renew(facts, now)
-                renewed.append(ref.handoff)
-                continue
-            if core.available:
-                core.expire(facts, lease, now)
-        if core.available:
+        if facts is None:
             lost.append(ref.handoff)
-    reply = HeartbeatReply(renewed=renewed, lost=lost)
-    # That a lease is lost may be taken back by a crash, so it waits for the disk, and while there is none it isn't
-    # said; that one is renewed depends on nothing.
-    if lost:
-        core.reply_of_all(to, reply)
-    else:
-        core.reply(to, reply)
+        elif not held:
+            # Invariant 7: what isn't on disk yet is left for a later beat to tell. A checkpoint of the next holder's,
+            # which moves the anchor no further, changes nothing about the loss.
+            if facts.anchor <= core.journal.durable:
+                lost.append(ref.handoff)
+        elif lease is not None and lease.live(now.lease_ms):
+            core.renew(facts, now)
+            renewed.append(ref.handoff)
+        elif lease is not None and core.available:
+            core.expire(facts, lease, now)
+            core.seal_if_full(now)
+    # So the answer shows nothing that could be taken back, and no renewal waits for the disk.
+    core.reply(to, HeartbeatReply(renewed=renewed, lost=lost))
 
 
 def drain(core: Settling, request: Drain, to: Address, now: Now) -> None:

@@ -103,6 +103,16 @@ class Sessions:
         if not lease.detached:
             self._named(lease.session).leases[lease.handoff, lease.fence] = lease
 
+    def adopt(self, lease: Lease, connection: int) -> bool:
+        """The lease hangs on the connection's session from now on, if its own has no connection left; tells whether."""
+        own = self._by_name.get(lease.session)
+        if lease.detached or (own is not None and own.connections):
+            return False
+        self.detach(lease)
+        lease.session = self._by_connection[connection].name
+        self.attach(lease)
+        return True
+
     def detach(self, lease: Lease) -> None:
         """The lease is gone."""
         session = self._by_name.get(lease.session)

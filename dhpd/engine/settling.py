@@ -4,7 +4,7 @@ Owns what the store's word means for memory. Nothing but `committed` lets anythi
 commit; `rolled_back` takes memory back to it, leases, waiters and sessions apart. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from dhp_protocol.errors import StoreUnavailable
 
@@ -13,7 +13,7 @@ from .facts import RUNNING, Handoff, Status
 from .journal import Batch, Extension, Journal
 from .moments import Now
 from .records import Cancelled, Claimed, Completed, Entry, Failed, Orphaned, Released
-from .serving import Serving
+from .serving import NONCE_KEPT_MS, Serving
 from .waiting import Waiter
 
 FLUSH_AFTER_MS = 1_000
@@ -44,10 +44,15 @@ class Settling(Serving):
         self.ledger.counts.update(counts)
         for handoff in facts:
             self.ledger.take_up(handoff, now.wall_ms)
+            if handoff.status != RUNNING and now.wall_ms - handoff.updated_at_ms < NONCE_KEPT_MS:
+                self.ledger.hold_ended(handoff, now.lease_ms)
         for entry in tail:
             before = self.ledger.get(entry.handoff)
             if before is None or entry.position > before.position:
-                self.ledger.put(entry.handoff, apply(before, entry), now.wall_ms)
+                after = apply(before, entry)
+                self.ledger.put(entry.handoff, after, now.wall_ms)
+                if isinstance(entry.record, _ENDS_HOLD):
+                    self.ledger.hold_ended(after, now.lease_ms)
             self.ledger.mark_dirty(entry.handoff, entry.position, now.lease_ms)
         self.ledger.freed.clear()
         held = [handoff for handoff in self.ledger if handoff.status == RUNNING]
@@ -69,12 +74,18 @@ class Settling(Serving):
         self.sessions.attach(lease)
 
     def tick(self, now: Now) -> None:
-        """Ends what is due at `now`."""
+        """Ends what is due at `now`, all at once."""
+        for _ in self.tick_in_steps(now):
+            pass
+
+    def tick_in_steps(self, now: Now) -> Iterator[None]:
+        """Ends what is due at `now`, step by step; in between requests may be carried out, at the same lease time."""
         for _ in self.ends(now):
             self.seal_if_full(now)
+            yield
 
     def seal_if_full(self, now: Now) -> None:
-        """Between commands: a full batch is closed, so that no command is split over two commits."""
+        """Between the changes of two handoffs: a full batch is closed, so that no change is split over two commits."""
         if self.journal.gathering.full:
             self._seal(now)
 
@@ -124,9 +135,12 @@ class Settling(Serving):
     def rolled_back(self, now: Now) -> None:
         """Nothing since the last commit is on disk: memory goes back to it."""
         undo, back, batches = self.journal.rolled_back()
+        flushed: dict[str, tuple[int, int]] = {}
+        for batch in reversed(batches):  # What a handoff lacks it lacks from the oldest batch's position on.
+            flushed.update(batch.flushed)
+        self.ledger.mark_dirty_again(flushed, self.journal.durable)
         for batch in batches:
             self._drop_undone_claims(batch.entries)
-            self.ledger.mark_dirty_again(batch.flushed, self.journal.durable)
             self.journal.gathering.extended.extend(batch.extended)
             self.journal.gathering.freed.extend(batch.freed)
         for handoff, before in dict(undo).items():  # Newest first: the last word is how it was at the last commit.

@@ -4,14 +4,15 @@ Owns the order of arrival, and who comes next when something is freed. Lives out
 waiter whose grant was undone goes back to its place. Pure.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct, UnsetType
 
 from dhp_protocol.messages import RequestId
 
 from .deadlines import Deadlines
+from .line import Line
 
 
 class Address(Struct, frozen=True, gc=False):
@@ -28,19 +29,18 @@ class Waiter:
     `handoff` is the one that it waits for (None: any that fits).
     """
 
-    __slots__ = ("address", "deadline_entry", "deadline_ms", "end_ms", "handoff", "number")
+    __slots__ = ("address", "deadline_entry", "deadline_ms", "handoff", "number")
 
     def __init__(self, address: Address, deadline_ms: int, handoff: str | None) -> None:
         self.address = address
         self.handoff = handoff
-        self.deadline_ms: int | None = deadline_ms
+        self.deadline_ms = deadline_ms
         self.deadline_entry = 0
-        self.end_ms = deadline_ms
         self.number = 0
 
 
 class ClaimWaiter(Waiter):
-    """A waiting claim: of one handoff, or of the first of some kinds."""
+    """A waiting claim: of one handoff, or of the first of some kinds. `only_orphaned`: of one handoff, once it is orphaned."""
 
     __slots__ = ("detached", "kinds", "nonce", "only_orphaned", "ttl_ms", "worker")
 
@@ -75,18 +75,15 @@ class ResultWaiter(Waiter):
         super().__init__(address, deadline_ms, handoff)
 
 
-W = TypeVar("W", bound=Waiter)
-_Line = dict[int, W]  # By number; kept in the order of arrival.
-
-
 class Waiting:
     def __init__(self) -> None:
         self._number = 0
         self._deadlines: Deadlines[Waiter] = Deadlines()
-        self._by_kind: dict[str, _Line[ClaimWaiter]] = {}
-        self._by_handoff: dict[str, _Line[ClaimWaiter]] = {}
-        self._for_result: dict[str, _Line[ResultWaiter]] = {}
-        self._by_connection: dict[int, _Line[Waiter]] = {}
+        self._by_kind: dict[str, Line[ClaimWaiter]] = {}
+        self._by_handoff: dict[str, Line[ClaimWaiter]] = {}
+        self._for_orphan: dict[str, Line[ClaimWaiter]] = {}
+        self._for_result: dict[str, Line[ResultWaiter]] = {}
+        self._by_connection: dict[int, Line[Waiter]] = {}
         self._by_nonce: dict[tuple[str, str], ClaimWaiter] = {}
         self._claims = 0
 
@@ -96,17 +93,15 @@ class Waiting:
 
     def add(self, waiter: Waiter) -> None:
         """Takes its place: at the end, or where it was before."""
-        back = waiter.number != 0
-        if not back:
+        if not waiter.number:
             self._number += 1
             waiter.number = self._number
-        waiter.deadline_ms = waiter.end_ms
         self._deadlines.add(waiter)
         for lines, key in self._lines_of(waiter):
-            line = lines.setdefault(key, {})
-            line[waiter.number] = waiter
-            if back:
-                lines[key] = dict(sorted(line.items()))
+            line = lines.get(key)
+            if line is None:
+                line = lines[key] = Line()
+            line.add(waiter)
         if isinstance(waiter, ClaimWaiter):
             self._claims += 1
             if waiter.nonce is not None:
@@ -117,11 +112,11 @@ class Waiting:
         found = False
         for lines, key in self._lines_of(waiter):
             line = lines.get(key)
-            if line is not None and line.pop(waiter.number, None) is not None:
+            if line is not None and line.remove(waiter):
                 found = True
                 if not line:
                     del lines[key]
-        waiter.deadline_ms = None
+        self._deadlines.remove(waiter)
         if found and isinstance(waiter, ClaimWaiter):
             self._claims -= 1
             if waiter.nonce is not None and self._by_nonce.get((waiter.worker, waiter.nonce)) is waiter:
@@ -134,32 +129,28 @@ class Waiting:
 
     def first_claim(self, kind: str, handoff: str, *, orphaned: bool) -> ClaimWaiter | None:
         """Who came first among those that would take this handoff."""
-        first: ClaimWaiter | None = None
-        for line in (self._by_kind.get(kind), self._by_handoff.get(handoff)):
-            for waiter in line.values() if line is not None else ():
-                if waiter.only_orphaned and not orphaned:
-                    continue
-                if first is None or waiter.number < first.number:
-                    first = waiter
-                break
-        return first
+        lines = [self._by_kind.get(kind), self._by_handoff.get(handoff)]
+        if orphaned:
+            lines.append(self._for_orphan.get(handoff))
+        firsts = (line.first() for line in lines if line is not None)
+        return min((first for first in firsts if first is not None), key=_number, default=None)
 
     def claims_of(self, handoff: str) -> list[ClaimWaiter]:
         """The claims that wait for this handoff by name."""
-        return list(self._by_handoff.get(handoff, {}).values())
+        return sorted((*self._by_handoff.get(handoff, ()), *self._for_orphan.get(handoff, ())), key=_number)
 
     def every_claim(self) -> list[ClaimWaiter]:
         """All waiting claims in the order of arrival."""
-        waiters = (w for line in self._by_connection.values() for w in line.values() if isinstance(w, ClaimWaiter))
-        return sorted(waiters, key=lambda waiter: waiter.number)
+        waiters = (w for line in self._by_connection.values() for w in line if isinstance(w, ClaimWaiter))
+        return sorted(waiters, key=_number)
 
     def results_of(self, handoff: str) -> list[ResultWaiter]:
         """Who waits for this handoff's end."""
-        return list(self._for_result.get(handoff, {}).values())
+        return list(self._for_result.get(handoff, ()))
 
     def of_connection(self, connection: int) -> list[Waiter]:
         """What waits on this connection."""
-        return list(self._by_connection.get(connection, {}).values())
+        return list(self._by_connection.get(connection, ()))
 
     def count_of(self, connection: int) -> int:
         """How many requests wait on this connection."""
@@ -167,7 +158,7 @@ class Waiting:
 
     def awaited(self, handoff: str) -> bool:
         """Whether anybody waits for this handoff by name."""
-        return handoff in self._by_handoff or handoff in self._for_result
+        return handoff in self._by_handoff or handoff in self._for_orphan or handoff in self._for_result
 
     def due(self, now_ms: int) -> Iterator[Waiter]:
         """Each waiter whose wait is over, once."""
@@ -177,12 +168,16 @@ class Waiting:
         """When to look again."""
         return self._deadlines.next_ms()
 
-    def _lines_of(self, waiter: Waiter) -> Iterable[tuple[dict, object]]:  # type: ignore[type-arg]
+    def _lines_of(self, waiter: Waiter) -> Iterator[tuple[dict[Any, Line[Any]], object]]:
         yield self._by_connection, waiter.address.connection
         if isinstance(waiter, ResultWaiter):
             yield self._for_result, waiter.handoff
         elif isinstance(waiter, ClaimWaiter):
             if waiter.handoff is not None:
-                yield self._by_handoff, waiter.handoff
+                yield self._for_orphan if waiter.only_orphaned else self._by_handoff, waiter.handoff
             for kind in waiter.kinds:
                 yield self._by_kind, kind
+
+
+def _number(waiter: Waiter) -> int:
+    return waiter.number

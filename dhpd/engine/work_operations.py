@@ -54,6 +54,7 @@ def cancel(core: Settling, request: Cancel, to: Address, now: Now) -> None:
     facts = _cancel_one(core, facts, reason, now)
     if request.children:
         for descendant in core.ledger.descendants(facts.id):
+            core.seal_if_full(now)
             _cancel_one(core, core.look(descendant.id, now), reason, now)
         core.reply_of_all(to, CancelReply(status=facts.status))
     else:

@@ -5,6 +5,7 @@ means is the desk's business.
 """
 
 import asyncio
+import select
 import socket
 from typing import Any, Protocol, cast
 
@@ -20,7 +21,7 @@ from dhpd.config import Config
 DRAIN_S = 1.0
 """How long a connection that is closed after an answer is still read from, so that the answer arrives."""
 UNREAD_S = 30.0
-"""How long a peer that has ended its input may take to read its answers."""
+"""How long a peer that has ended its input may leave its answers unread."""
 KEEPALIVE_IDLE_S = 15
 TURN_FRAMES = 64
 """So many frames of one connection are taken in, then the others have their turn."""
@@ -70,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._ended = False
         self._last_moment: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     # --- the transport's side ----------------------------------------------------------------------------------------
 
@@ -103,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._closing = True
         self.writable.set()
-        for handle in (self._turn, self._last_moment):
+        for handle in (self._turn, self._last_moment, self._unread):
             if handle is not None:
                 handle.cancel()
         self._desk.closed(self)
@@ -111,8 +113,11 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.writable.clear()
         self._consider_reading()
+        self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
 
     def resume_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
         self.writable.set()
         self._consider_reading()
 
@@ -233,6 +238,16 @@ class Connection(asyncio.Protocol):
         if not self._closing:
             self._take_in()
 
+    def _left_unread(self) -> None:
+        """A peer that is there may read when it likes; one that won't send anything more is given up."""
+        if self._transport is None:
+            return
+        # While answers lie unread nothing is read either, so the end of its input may not have been seen.
+        if self._input_ended or self._closing or _has_ended(self._transport.get_extra_info("socket")):
+            self._transport.abort()
+        else:
+            self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
+
     def _end_when_answered(self) -> None:
         if (self._input_ended or self._closing) and self.unanswered <= 0 and not self._more and not self._out:
             self._end()
@@ -261,6 +276,15 @@ def _is_local(transport: asyncio.Transport) -> bool:
         return True
     host = str(peer[0])
     return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
+
+
+def _has_ended(sock: Any) -> bool:
+    """Whether the peer will send nothing more, even if something that it sent is still to be read."""
+    if sock is None or not hasattr(select, "POLLRDHUP"):
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _keep_alive(sock: Any) -> None:

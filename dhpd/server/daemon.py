@@ -37,6 +37,7 @@ from .connection import Connection
 from .desk import Desk
 from .directory import DataDirectory, DirectoryInUse
 from .listeners import AddressTaken, SocketFile, addresses_of, listen, socket_files
+from .open_files import fitted_to_open_files
 from .reporting import Reporter
 from .ticker import Ticker
 
@@ -153,8 +154,8 @@ class Daemon:
 
     def _committed(self, batch: Batch | None) -> None:
         self._desk.deliver()
-        if batch is not None and batch.entries:
-            self._desk.watches.committed()
+        if batch is not None:
+            self._desk.watches.committed(batch)
         self._ticker.reconsider()
 
     def _ticked(self) -> None:
@@ -230,6 +231,6 @@ def run(config: Config) -> None:
         raise CannotRun(str(error)) from None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(config, directory))
+            runner.run(serve(fitted_to_open_files(config), directory))
     finally:
         directory.give_up()

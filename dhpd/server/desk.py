@@ -1,6 +1,6 @@
 """The desk: takes each request to the engine, and each answer back.
 
-Owns what must happen before the engine can decide (naming a long intent, reading an ended handoff, compiling a schema),
+Owns what must happen before the engine can decide (naming a long intent, reading an ended handoff, checking a schema),
 in such a way that requests about one handoff on one connection keep their order and nobody else waits; and what must
 happen after it (reading what an answer shows). Knows no rules.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from dhp_protocol.errors import DHPError, Internal, Overloaded, StoreUnavailable
+from dhp_protocol.errors import DHPError, Internal, Overloaded, ResultInvalid, SchemaInvalid, StoreUnavailable
 from dhp_protocol.messages import (
     AnyRequest,
     Claim,
@@ -31,20 +31,22 @@ from dhp_protocol.messages import (
 from dhp_protocol.replies import Empty, error_reply_body, reply_body
 from dhpd.config import Config
 from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
-from dhpd.engine.facts import RUNNING
+from dhpd.engine.facts import RUNNING, Handoff
 from dhpd.engine.lookups import Lookup
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Notice, Reply
 from dhpd.engine.waiting import Address
-from dhpd.schemas import Schemas
+from dhpd.schemas.checking import NotHere, Schemas
 from dhpd.store.backend import DiskError, StoreBackend
 from dhpd.store.reading import PAGES, resolve
 
+from .claim_order import ClaimOrder
 from .clock import Clock
 from .connection import Connection
 from .loading import Loader
 from .reporting import Reporter
-from .watching import Watches, encode
+from .tail import encode
+from .watching import Watches
 
 LONG_INTENT_BYTES = 8 * 1024
 """Naming a longer one takes more than about a millisecond, so it is done off the loop."""
@@ -75,6 +77,7 @@ class Desk:
         self._schemas = Schemas()
         self._lanes: dict[tuple[int, str], deque[tuple[_Queued, Address]]] = {}
         self._lane_numbers = count(1)
+        self._claim_order = ClaimOrder()
         self._reads: dict[tuple[int, bool], deque[Reply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended_inputs: set[int] = set()
@@ -89,6 +92,8 @@ class Desk:
         return True
 
     def input_ended(self, connection: Connection) -> None:
+        if connection.number not in self.connections:  # It was refused.
+            return
         self._ended_inputs.add(connection.number)
         if not any(number == connection.number for number, _ in self._lanes):
             self._close(connection)
@@ -109,15 +114,26 @@ class Desk:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def request(self, connection: Connection, request: AnyRequest, counted: bool) -> None:
-        self._enter(request, Address(connection.number, request.id, counted))
+        to = Address(connection.number, request.id, counted)
+        match request:
+            case Dispatch():
+                self._claim_order.dispatch_came(to)
+            case Claim() if request.handoff is UNSET and self._claim_order.holds_back(request, to):
+                return
+        self._enter(request, to)
 
-    def _enter(self, request: "_Queued", to: Address) -> None:
-        """Lines up behind an earlier request about the same handoff that is still being prepared, or begins."""
+    def _enter(self, request: "_Queued", to: Address, left: str = "") -> None:
+        """Lines up behind an earlier request about the same handoff that is still being prepared, or begins.
+
+        `left` is the lane that it has stood in so far.
+        """
         lane = _lane_of(request)
         if self._lanes and lane:
-            for key in ((to.connection, lane), (to.connection, _ANY_HANDOFF)):
-                if key in self._lanes:
-                    self._lanes[key].append((request, to))
+            # A dispatch that isn't named yet may be about any handoff, so whoever comes stands behind it first; but to
+            # who has stood in a handoff's own lane it came later.
+            for name in (_ANY_HANDOFF, lane) if left in ("", _ANY_HANDOFF) else (lane,):
+                if (line := self._lanes.get((to.connection, name))) is not None:
+                    line.append((request, to))
                     return
         self._begin(request, to, lane)
 
@@ -131,7 +147,16 @@ class Desk:
             self._hand_over(request, to, lane)
         except Exception:
             _log.exception("a request could not be carried out")
-            self._engine.reply(to, _mistake())
+            self._refuse(to, _mistake())
+
+    def _refuse(self, to: Address, error: DHPError) -> None:
+        self._engine.reply(to, error)
+        self._decided(to)
+
+    def _decided(self, to: Address) -> None:
+        """If this was a dispatch, claims by kinds stood behind it."""
+        for claim, address in self._claim_order.decided(to):
+            self._enter(claim, address)
 
     def _hand_over(self, request: "_Queued", to: Address, lane: str) -> None:
         match request:
@@ -173,7 +198,7 @@ class Desk:
         try:
             prepared = self._prepare(request)
         except DHPError as error:
-            self._engine.reply(to, error)
+            self._refuse(to, error)
             return
         self._begin_prepared(prepared, to)
 
@@ -182,49 +207,88 @@ class Desk:
         line = self._lanes.get((to.connection, prepared.handoff))
         if line is not None:
             line.append((prepared, to))
-        elif missing := self._engine.missing(prepared):
-            self._later(prepared.handoff, to, self._execute_loaded(missing, lambda: self._dispatch(prepared, to)))
-        else:
+            return
+        try:
+            checked = self._check_here(prepared)
+        except SchemaInvalid as error:
+            self._refuse(to, error)
+            return
+        if checked and not self._engine.missing(prepared):
             self._dispatch(prepared, to)
+        else:
+            self._later(prepared.handoff, to, self._dispatch_loaded(prepared, to, checked=checked))
 
     async def _dispatch_long(self, request: Dispatch, to: Address, lane: str) -> None:
         prepared = await asyncio.to_thread(self._prepare, request)
         if lane == prepared.handoff:  # It was named: what stands in this lane is behind it.
-            await self._execute_loaded(self._engine.missing(prepared), lambda: self._dispatch(prepared, to))
+            await self._dispatch_loaded(prepared, to, checked=self._check_here(prepared))
         else:
             self._begin_prepared(prepared, to)
 
+    async def _dispatch_loaded(self, prepared: PreparedDispatch, to: Address, *, checked: bool) -> None:
+        if not checked:
+            await self._schemas.check(prepared.handoff, schema_of(prepared.intent), to.connection)
+        # Only now, so that what the store said is still so when the engine decides.
+        await self._execute_loaded(self._engine.missing(prepared), lambda: self._dispatch(prepared, to))
+
     def _prepare(self, request: Dispatch) -> PreparedDispatch:
-        prepared = prepare_dispatch(request, self._config.limits())
-        if prepared.has_schema:
-            self._schemas.take_up(prepared.handoff, prepared.output_schema)
-        return prepared
+        return prepare_dispatch(request, self._config.limits())
+
+    def _check_here(self, prepared: PreparedDispatch) -> bool:
+        """Whether the output schema is known to be good; raises `SchemaInvalid` where it is plain that it isn't."""
+        if not prepared.has_schema or self._schemas.known(prepared.handoff):
+            return True
+        try:
+            # In its canonical form, as a later start will read it: numbers are doubles there.
+            self._schemas.check_here(prepared.handoff, schema_of(prepared.intent))
+        except NotHere:
+            return False
+        return True
 
     def _dispatch(self, prepared: PreparedDispatch, to: Address) -> None:
         self._engine.dispatch(prepared, to, self._clock.now())
+        self._decided(to)
 
     def _begin_complete(self, request: Complete, to: Address, lane: str) -> None:
         facts = self._engine.ledger.get(request.handoff)
-        if facts is not None and (facts.status != RUNNING or not facts.has_schema or self._schemas.known(facts.id)):
-            self._complete(request, to)
-        else:
+        try:
+            if facts is None or (self._wants_verdict(facts, request) and not self._schemas.known(facts.id)):
+                raise NotHere
+            verdict = self._verdict_here(facts, request)
+        except NotHere:
             self._later(lane, to, self._complete_loaded(request, to))
+        else:
+            self._engine.complete(request, verdict, to, self._clock.now())
 
     async def _complete_loaded(self, request: Complete, to: Address) -> None:
         await self._load(self._engine.missing(request))
         facts = self._engine.ledger.get(request.handoff)
-        if facts is not None and facts.has_schema and not self._schemas.known(facts.id):
+        verdict = None
+        if facts is not None and self._wants_verdict(facts, request):
+            await self._take_up_schema(facts)
+            try:
+                verdict = self._verdict_here(facts, request)
+            except NotHere:
+                verdict = await self._schemas.judge(facts.id, bytes(request.result), to.connection)
+        self._engine.complete(request, verdict, to, self._clock.now())
+
+    async def _take_up_schema(self, facts: Handoff) -> None:
+        if not self._schemas.known(facts.id):
             payloads = await self._store.payloads([facts.number])
             if facts.number not in payloads:
                 raise StoreUnavailable("The handoff's schema could not be read: send the same request again.")
             self._schemas.take_up(facts.id, schema_of(payloads[facts.number]))
-        self._complete(request, to)
 
-    def _complete(self, request: Complete, to: Address) -> None:
-        facts = self._engine.ledger.get(request.handoff)
-        judged = facts is not None and facts.has_schema and self._schemas.known(facts.id)
-        verdict = self._schemas.judge(request.handoff, bytes(request.result)) if judged else None
-        self._engine.complete(request, verdict, to, self._clock.now())
+    def _verdict_here(self, facts: Handoff, request: Complete) -> ResultInvalid | None:
+        """What the output schema, which is known, says of the result, as far as it counts; raises `NotHere`."""
+        if not self._wants_verdict(facts, request):
+            return None
+        return self._schemas.judge_here(facts.id, bytes(request.result))
+
+    def _wants_verdict(self, facts: Handoff, request: Complete) -> bool:
+        """Whether the engine could accept the result: of any other, it decides without a verdict."""
+        held = facts.status == RUNNING and facts.fence == request.fence
+        return facts.has_schema and held and len(bytes(request.result)) <= self._config.max_result_bytes
 
     def _waits_too_much(self, to: Address) -> bool:
         return self._engine.waiting.count_of(to.connection) >= self._config.max_waiting_requests
@@ -242,15 +306,15 @@ class Desk:
         try:
             await work
         except DHPError as error:
-            self._engine.reply(to, error)
+            self._refuse(to, error)
         except DiskError as error:
             _log.error("a read failed: %s", error)
-            self._engine.reply(to, _unreadable())
+            self._refuse(to, _unreadable())
         except Exception:
             _log.exception("a request could not be carried out")
-            self._engine.reply(to, _mistake())
+            self._refuse(to, _mistake())
         for request, address in self._lanes.pop(key):  # In order: if one has to wait, those after it line up behind it.
-            self._enter(request, address)
+            self._enter(request, address, left=key[1])
         connection = self.connections.get(key[0])
         if connection is not None and key[0] in self._ended_inputs:
             self.input_ended(connection)
@@ -270,6 +334,7 @@ class Desk:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._schemas.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,38 +1,57 @@
 """Watches: each record as an event, from a position on, missing none.
 
-Owns the replay from the journal and its joining with what is committed meanwhile. A watcher is fed from the journal on
-disk, page by page, as fast as it reads; so a slow one costs no memory, and one that comes back goes on where it was.
+Owns the replay from the journal and its joining with what is committed meanwhile. A watcher that has seen all sleeps until
+something comes that it wants, and gets that from memory (`tail`). One that is further behind, because it began there or
+reads slowly, is fed from the journal on disk, page by page, as fast as it reads; so a slow one costs no memory, and one
+that comes back goes on where it was.
 """
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from dhp_protocol.messages import Watch
-from dhp_protocol.replies import RecordEvent, WatchReply
+from dhp_protocol.replies import WatchReply
+from dhpd.engine.journal import Batch
 from dhpd.engine.operations import Engine
-from dhpd.engine.views import record_view
 from dhpd.engine.waiting import Address
-from dhpd.store.backend import DiskError, StoreBackend, StoredRecord
+from dhpd.store.backend import DiskError, StoreBackend
 
 from .connection import Connection
+from .tail import Shown, Tail
 
-PAGE_RECORDS = 256
+PAGE_RECORDS = 128
+"""So many make about a millisecond's work; then the others have their turn."""
+FLUSH_BYTES = 64 * 1024
 READ_AGAIN_S = 0.5
 
 _log = logging.getLogger(__name__)
-encode = msgspec.json.Encoder().encode
+
+_Topic = tuple[str, str | None]
+_ANYTHING: _Topic = ("anything", None)
 
 
 class _Watcher:
+    """Has seen what it wants of the records up to `position`."""
+
     def __init__(self, request: Watch, position: int) -> None:
         self.handoff = None if request.handoff is UNSET else request.handoff
         self.kinds = None if request.kinds is UNSET else frozenset(request.kinds)
         self.position = position
-        self.more = asyncio.Event()
+        self.woken = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        self.topics: list[_Topic] = [_ANYTHING]
+        if self.handoff is not None:
+            self.topics = [("handoff", self.handoff)]
+        elif self.kinds is not None:
+            self.topics = [("kind", kind) for kind in self.kinds]
+
+    def wants(self, shown: Shown) -> bool:
+        if self.handoff is not None and shown.handoff != self.handoff:
+            return False
+        return self.kinds is None or shown.kind in self.kinds
 
 
 class Watches:
@@ -41,6 +60,8 @@ class Watches:
         self._store = store
         self._connections = connections
         self._watchers: dict[int, _Watcher] = {}
+        self._asleep: dict[_Topic, dict[_Watcher, None]] = {}
+        self._tail = Tail(engine.journal.durable)
 
     def begin(self, request: Watch, to: Address) -> None:
         """Follows the journal from `after`, or from its present end; replaces the connection's earlier watch."""
@@ -51,46 +72,99 @@ class Watches:
             position = min(request.after, position)
         watcher = self._watchers[to.connection] = _Watcher(request, position)
         self._engine.reply(to, WatchReply(position=position))
-        watcher.more.set()
         watcher.task = asyncio.get_running_loop().create_task(self._feed(to.connection, watcher))
 
     def end(self, connection: int) -> None:
         """The connection watches no more."""
         watcher = self._watchers.pop(connection, None)
-        if watcher is not None and watcher.task is not None:
-            watcher.task.cancel()
+        if watcher is not None:
+            self._wake(watcher)
+            if watcher.task is not None:
+                watcher.task.cancel()
 
-    def committed(self) -> None:
-        """Something is on disk."""
-        for watcher in self._watchers.values():
-            watcher.more.set()
+    def committed(self, batch: Batch) -> None:
+        """The batch is on disk, with the entries that it still has."""
+        if not self._watchers:
+            self._tail.clear(batch.last_position)
+            return
+        records = self._shown(batch)
+        self._tail.add(records)
+        for shown in records if self._asleep else ():
+            for topic in (("handoff", shown.handoff), ("kind", shown.kind), _ANYTHING):
+                for watcher in list(self._asleep.get(topic, ())):
+                    self._wake(watcher)
+                    watcher.position = max(watcher.position, shown.position - 1)  # It wanted nothing before this one.
+
+    def _shown(self, batch: Batch) -> list[Shown]:
+        # What ends may have left memory by the very commit that took its facts to the table.
+        leaving = {facts.id: facts for facts in batch.facts}
+        records = []
+        for entry in batch.entries:
+            facts = self._engine.ledger.get(entry.handoff) or leaving.get(entry.handoff)
+            records.append(
+                Shown(entry.position, entry.handoff, entry.record, facts.kind if facts is not None else None)
+            )
+        return records
 
     async def _feed(self, number: int, watcher: _Watcher) -> None:
         await asyncio.sleep(0)  # The reply goes first.
         while (connection := self._connections.get(number)) is not None and self._watchers.get(number) is watcher:
+            if watcher.position >= self._engine.journal.durable:
+                await self._sleep(watcher)
             await connection.writable.wait()
-            watcher.more.clear()
-            try:
-                page = await self._store.records_after(watcher.position, PAGE_RECORDS)
-            except DiskError as error:
-                _log.error("a watch could not be read: %s", error)
-                await asyncio.sleep(READ_AGAIN_S)
-                continue
-            for stored in page:
-                if self._wanted(watcher, stored):
-                    view = encode(record_view(stored.position, stored.record))
-                    connection.send_event(encode(RecordEvent(handoff=stored.handoff, record=Raw(view))))
+            durable = self._engine.journal.durable
+            if watcher.position >= self._tail.after:
+                page = self._tail.page(watcher.position, PAGE_RECORDS)
+            else:
+                try:
+                    page = await self._read(watcher.position)
+                except DiskError as error:
+                    _log.error("a watch could not be read: %s", error)
+                    await asyncio.sleep(READ_AGAIN_S)
+                    continue
+            all_sent = _send(connection, watcher, page)
+            if len(page) == PAGE_RECORDS:
+                await asyncio.sleep(0)  # The others have their turn.
+            elif all_sent:
+                watcher.position = max(watcher.position, durable)  # There was no more up to there.
+
+    async def _read(self, position: int) -> list[Shown]:
+        page = []
+        for stored in await self._store.records_after(position, PAGE_RECORDS):
+            facts = self._engine.ledger.get(stored.handoff)
+            kind = facts.kind if facts is not None else stored.kind
+            page.append(Shown(stored.position, stored.handoff, stored.record, kind))
+        return page
+
+    async def _sleep(self, watcher: _Watcher) -> None:
+        """Until something comes that it wants."""
+        watcher.woken.clear()
+        for topic in watcher.topics:
+            self._asleep.setdefault(topic, {})[watcher] = None
+        await watcher.woken.wait()
+
+    def _wake(self, watcher: _Watcher) -> None:
+        for topic in watcher.topics:
+            asleep = self._asleep.get(topic)
+            if asleep is not None:
+                asleep.pop(watcher, None)
+                if not asleep:
+                    del self._asleep[topic]
+        watcher.woken.set()
+
+
+def _send(connection: Connection, watcher: _Watcher, page: Iterable[Shown]) -> bool:
+    """Sends what the watcher wants of the page, for as long as the connection takes it; tells whether that was all."""
+    gathered_bytes = 0
+    for shown in page:
+        if gathered_bytes >= FLUSH_BYTES:
             connection.flush()
-            if page:
-                watcher.position = page[-1].position
-            if len(page) < PAGE_RECORDS:
-                await watcher.more.wait()
-
-    def _wanted(self, watcher: _Watcher, stored: StoredRecord) -> bool:
-        if watcher.handoff is not None and stored.handoff != watcher.handoff:
-            return False
-        return watcher.kinds is None or self._kind_of(stored) in watcher.kinds
-
-    def _kind_of(self, stored: StoredRecord) -> str | None:
-        facts = self._engine.ledger.get(stored.handoff)
-        return facts.kind if facts is not None else stored.kind
+            gathered_bytes = 0
+            if not connection.writable.is_set():
+                return False
+        watcher.position = shown.position
+        if watcher.wants(shown):
+            connection.send_event(shown.event)
+            gathered_bytes += len(shown.event)
+    connection.flush()
+    return True

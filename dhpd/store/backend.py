@@ -89,7 +89,10 @@ class StoreBackend(Protocol):
         """A handoff's checkpoints after `after_seq`, oldest first."""
 
     async def handoffs(self, lookup: ListLookup) -> tuple[list[Handoff], int | None]:
-        """A page of the table of facts in the order of dispatch, and after which number to go on (None: the end)."""
+        """A page of the table of facts in the order of dispatch, and after which number to go on (None: the end).
+
+        It may hold fewer than there are, or none: a store goes through so much at a time.
+        """
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
         """The journal's records after `position`, oldest first."""

@@ -41,7 +41,7 @@ T = TypeVar("T")
 LeaseLeft = Callable[[str, int], int | None]
 """How many milliseconds the lease of (handoff, fence) has left; None: it has none."""
 
-PAGES = (CheckpointsLookup, HistoryLookup, ListLookup)
+PAGES = (CheckpointsLookup, HistoryLookup, ListLookup, OlderCheckpoint)
 """What may take a while to read."""
 
 MAX_PAGE_BYTES = 1024 * 1024

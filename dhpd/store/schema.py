@@ -55,25 +55,43 @@ FACTS_OF = "select facts from handoffs where id = ?"
 TAIL = "select position, handoff, prev, anchor, body, payload is not null from journal where position > ? order by position"
 PAYLOAD = "select payload from journal where position = ?"
 
-# Backwards from the newest record: to the one before, or, where that was pruned, to the last that isn't a checkpoint.
-_CHAIN = """
-with recursive chain (position, handoff, n, seq, prev, anchor, body) as (
-    select position, handoff, n, seq, prev, anchor, body from journal where position = :head
+RECORDS_AT = (
+    "select position, handoff, body from journal where position in (select value from json_each(?)) order by position"
+)
+
+# A slice of a handoff's records, backwards: from each to the one before, or, where that was pruned, to the last that isn't
+# a checkpoint; it begins at `prev` and `anchor` in the same way. One row comes of it, since each would cost a turn of the
+# GIL: how many there were; the least of `n`, and from that record where the next slice begins; the positions asked for.
+_SLICE = """
+with recursive chain (position, n, seq, prev, anchor) as (
+    select position, n, seq, prev, anchor from journal
+    where position = coalesce((select position from journal where position = :prev), :anchor)
     union all
-    select j.position, j.handoff, j.n, j.seq, j.prev, j.anchor, j.body
+    select j.position, j.n, j.seq, j.prev, j.anchor
     from chain as c join journal as j
       on j.position = coalesce((select position from journal where position = c.prev), c.anchor)
-    where {more}
+    where c.{number} is null or c.{number} > :after + 1
+    limit :rows
 )
+select count(*), min(n), {number}, prev, anchor, json_group_array(position) filter (where {number} > :after) from chain
 """
-RECORDS_OF = (
-    _CHAIN.format(more="c.n > :after + 1")
-    + "select position, handoff, body from chain where n > :after order by n limit :limit"
+RECORDS_SLICE = _SLICE.format(number="n")
+CHECKPOINTS_SLICE = _SLICE.format(number="seq")
+
+# So many rows of the table of facts, and of those the ones that are wanted. A label is looked for as it is encoded, which
+# finds all that have it and hardly any other.
+_SCAN = """
+select number, facts from (
+    select number, kind, holder, facts from handoffs where number > :after {within} order by number limit :rows
 )
-CHECKPOINTS_OF = (
-    _CHAIN.format(more="c.seq is null or c.seq > :after + 1")
-    + "select position, body from chain where seq > :after order by seq limit :limit"
-)
+where (:kind is null or kind = :kind) and (:holder is null or holder = :holder)
+  and (:label is null or instr(facts, :label) > 0)
+limit :wanted
+"""
+_SCAN_END = "select number from handoffs where number > :after {within} order by number limit 1 offset :rows - 1"
+_OF_STATUS = "and status = :status"
+SCAN, SCAN_END = _SCAN.format(within=""), _SCAN_END.format(within="")
+SCAN_STATUS, SCAN_STATUS_END = _SCAN.format(within=_OF_STATUS), _SCAN_END.format(within=_OF_STATUS)
 
 RECORDS_AFTER = """
 select j.position, j.handoff, j.body, h.kind from journal as j left join handoffs as h on h.id = j.handoff

@@ -1,35 +1,34 @@
-"""The journal in SQLite, through aiosqlite: one writer, one reader, one thread hop per batch or read.
+"""The journal in SQLite, through aiosqlite: one writer, two readers, one thread hop per batch or step of a read.
 
-Owns the file, its settings, and what an error of SQLite means. A batch is one transaction with one fsync. Does not own
-when a batch is made (`group_commit`), nor what a record means.
+Owns the file, its settings, and what an error of SQLite means. A batch is one transaction with one fsync. What is looked up
+in a moment has a reader of its own: pages, and walks back through long histories (`long_reads`), don't hold it up. Does not
+own when a batch is made (`group_commit`), nor what a record means.
 """
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import aiosqlite
-import msgspec
-from msgspec import UNSET
 
 from dhpd.engine.facts import CheckpointFacts, Handoff
 from dhpd.engine.journal import Batch, Extension
 from dhpd.engine.lookups import ListLookup
-from dhpd.engine.records import Checkpointed, Entry, decode_record, encode_record
+from dhpd.engine.records import Checkpointed, Entry, decode_record
 
 from . import schema
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
+from .long_reads import scan, walk
+from .rows import decode_facts, facts_row, record_row
 
 T = TypeVar("T")
 
 WAL_AUTOCHECKPOINT_PAGES = 1000
 """Higher is faster on average, and worse in the tail: the copy-back happens inside a commit."""
-LIST_CHUNK = 2_000
 
-_encode_facts = msgspec.msgpack.Encoder().encode
-_decode_facts = msgspec.msgpack.Decoder(Handoff).decode
 _JOB = "run a job on the connection's thread"
 
 
@@ -56,11 +55,18 @@ class SqliteStore:
     """`SqliteStore.open(path)` opens or creates the file; a newer schema is refused."""
 
     def __init__(
-        self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection, *, power_safe: bool
+        self,
+        path: Path,
+        writer: aiosqlite.Connection,
+        lookups: aiosqlite.Connection,
+        pages: aiosqlite.Connection,
+        *,
+        power_safe: bool,
     ) -> None:
         self._path = path
         self._writer = writer
-        self._reader = reader
+        self._lookups = lookups
+        self._pages = pages
         self._power_safe = power_safe
         self.durability = "power loss" if power_safe else "process crash"
 
@@ -73,22 +79,21 @@ class SqliteStore:
             raise StoreError(f"{path} can't be opened: {error}.") from error
         try:
             await _run(writer, lambda db: _prepare(db, power_safe=power_safe))
-            reader = await _connect(path)
-            await _run(reader, lambda db: db.execute("pragma query_only = on").fetchall())
+            lookups, pages = await _connect_readers(path)
         except sqlite3.Error as error:
             await writer.close()
             raise StoreError(f"{path} is no store that this version can use: {error}.") from error
         except StoreError:
             await writer.close()
             raise
-        return cls(path, writer, reader, power_safe=power_safe)
+        return cls(path, writer, lookups, pages, power_safe=power_safe)
 
     async def close(self) -> None:
-        await self._reader.close()
-        await self._writer.close()
+        for connection in (self._lookups, self._pages, self._writer):
+            await connection.close()
 
     async def load(self) -> Loaded:
-        return await self._read(_load)
+        return await self._read_page(_load)
 
     async def append(self, batch: Batch, expected_head: int) -> Appended:
         try:
@@ -105,57 +110,77 @@ class SqliteStore:
             self._writer = await _connect(self._path)
             await _run(self._writer, lambda db: _prepare(db, power_safe=self._power_safe))
             head = await _run(self._writer, _checkpoint_wal)
-            self._reader = await _connect(self._path)
-            await _run(self._reader, lambda db: db.execute("pragma query_only = on").fetchall())
+            self._lookups, self._pages = await _connect_readers(self._path)
         except (sqlite3.Error, StoreError) as error:
             raise DiskError(str(error)) from error
         return head
 
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
-        return await self._read(lambda db: _facts_of(db, handoffs))
+        return await self._look_up(lambda db: _facts_of(db, handoffs))
 
     async def payloads(self, positions: Sequence[int]) -> dict[int, bytes]:
         def read(db: sqlite3.Connection) -> dict[int, bytes]:
             rows = ((position, db.execute(schema.PAYLOAD, (position,)).fetchone()) for position in positions)
             return {position: row[0] for position, row in rows if row is not None}
 
-        return await self._read(read)
+        return await self._look_up(read)
 
     async def records_of(self, head: int, after_n: int, limit: int) -> list[StoredRecord]:
-        parameters = {"head": head, "after": after_n, "limit": limit}
-        rows = await self._read(lambda db: db.execute(schema.RECORDS_OF, parameters).fetchall())
-        return [StoredRecord(position, handoff.hex(), decode_record(body)) for position, handoff, body in rows]
+        return await self._records_at(await walk(self._read_page, schema.RECORDS_SLICE, head, after_n, limit))
 
     async def checkpoints_of(self, head: int, after_seq: int, limit: int) -> list[CheckpointFacts]:
-        parameters = {"head": head, "after": after_seq, "limit": limit}
-        rows = await self._read(lambda db: db.execute(schema.CHECKPOINTS_OF, parameters).fetchall())
+        positions = await walk(self._read_page, schema.CHECKPOINTS_SLICE, head, after_seq, limit)
         checkpoints = []
-        for position, body in rows:
-            record = decode_record(body)
+        for stored in await self._records_at(positions):
+            record = stored.record
             assert isinstance(record, Checkpointed)
-            checkpoints.append(CheckpointFacts(record.seq, record.sha256, position, record.at_ms))
+            checkpoints.append(CheckpointFacts(record.seq, record.sha256, stored.position, record.at_ms))
         return checkpoints
 
     async def handoffs(self, lookup: ListLookup) -> tuple[list[Handoff], int | None]:
-        page: list[Handoff] = []
-        after: int | None = lookup.after
-        while after is not None and len(page) < lookup.limit:
-            chunk = await self._read(lambda db, after=after: _list(db, lookup, after))  # type: ignore[misc]
-            after = chunk[-1].number if len(chunk) == LIST_CHUNK else None
-            page.extend(facts for facts in chunk if _has_label(facts, lookup.label))
-        if len(page) > lookup.limit or (len(page) == lookup.limit and after is not None):
-            return page[: lookup.limit], page[lookup.limit - 1].number
-        return page, None
+        return await scan(self._read_page, lookup)
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
-        rows = await self._read(lambda db: db.execute(schema.RECORDS_AFTER, (position, limit)).fetchall())
+        rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AFTER, (position, limit)).fetchall())
         return [StoredRecord(at, handoff.hex(), decode_record(body), kind) for at, handoff, body, kind in rows]
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            return await _run(self._reader, work)
-        except (sqlite3.Error, ValueError) as error:
-            raise DiskError(str(error)) from error
+    async def _records_at(self, positions: list[int]) -> list[StoredRecord]:
+        wanted = json.dumps(positions)
+        rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AT, (wanted,)).fetchall())
+        return [StoredRecord(position, handoff.hex(), decode_record(body)) for position, handoff, body in rows]
+
+    async def _look_up(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await _read(self._lookups, work)
+
+    async def _read_page(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await _read(self._pages, work)
+
+
+async def _read(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    try:
+        return await _run(connection, work)
+    except (sqlite3.Error, ValueError) as error:
+        raise DiskError(str(error)) from error
+
+
+async def _connect_readers(path: Path) -> tuple[aiosqlite.Connection, aiosqlite.Connection]:
+    """One for lookups and one for pages."""
+    lookups = await _connect_reader(path)
+    try:
+        return lookups, await _connect_reader(path)
+    except sqlite3.Error:
+        await lookups.close()
+        raise
+
+
+async def _connect_reader(path: Path) -> aiosqlite.Connection:
+    reader = await _connect(path)
+    try:
+        await _run(reader, lambda db: db.execute("pragma query_only = on").fetchall())
+    except sqlite3.Error:
+        await reader.close()
+        raise
+    return reader
 
 
 async def _connect(path: Path) -> aiosqlite.Connection:
@@ -207,7 +232,7 @@ def _append(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Appende
     """The whole batch in one transaction; where that fails for another cause than the disk, handoff by handoff."""
     _begin(db, expected_head)
     try:
-        db.executemany(schema.INSERT_RECORD, [_row(entry) for entry in batch.entries])
+        db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in batch.entries])
         _write_behind(db, batch, frozenset())
     except _NOT_THE_DISK:
         db.execute("rollback")
@@ -230,7 +255,7 @@ def _append_each(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Ap
         for handoff, entries in by_handoff.items():
             db.execute("savepoint handoff")
             try:
-                db.executemany(schema.INSERT_RECORD, [_row(entry) for entry in entries])
+                db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in entries])
             except _NOT_THE_DISK:
                 db.execute("rollback to handoff")
                 failed.add(handoff)
@@ -282,7 +307,7 @@ def _rollback(db: sqlite3.Connection) -> None:
 
 def _write_behind(db: sqlite3.Connection, batch: Batch, failed: Iterable[str]) -> None:
     skipped = set(failed)
-    rows = [_facts_row(facts) for facts in batch.facts if facts.id not in skipped]
+    rows = [facts_row(facts) for facts in batch.facts if facts.id not in skipped]
     db.executemany(schema.PUT_FACTS, rows)
     if batch.covers is not None and not skipped:
         db.execute(schema.SET_META, (batch.covers, "covered"))
@@ -293,36 +318,11 @@ def _write_behind(db: sqlite3.Connection, batch: Batch, failed: Iterable[str]) -
         db.execute(schema.FREE_EXTENSION, (bytes.fromhex(handoff),))
 
 
-def _row(entry: Entry) -> tuple[Any, ...]:
-    record = entry.record
-    return (
-        entry.position,
-        bytes.fromhex(entry.handoff),
-        record.n,
-        record.seq if type(record) is Checkpointed else None,
-        entry.prev,
-        entry.anchor,
-        encode_record(record),
-        entry.payload,
-    )
-
-
-def _facts_row(facts: Handoff) -> tuple[Any, ...]:
-    return (
-        facts.number,
-        bytes.fromhex(facts.id),
-        facts.status,
-        facts.kind,
-        facts.holder,
-        _encode_facts(facts),
-    )
-
-
 def _load(db: sqlite3.Connection) -> Loaded:
     db.execute("begin")  # One snapshot.
     try:
         covered, purged_fence = (db.execute(schema.META, (name,)).fetchone()[0] for name in ("covered", "purged_fence"))
-        facts = [_decode_facts(row[0]) for row in db.execute(schema.LIVE_FACTS)]
+        facts = [decode_facts(row[0]) for row in db.execute(schema.LIVE_FACTS)]
         tail = [
             Entry(position, handoff.hex(), prev, anchor, decode_record(body), b"" if has_payload else None)
             for position, handoff, prev, anchor, body, has_payload in db.execute(schema.TAIL, (covered,))
@@ -347,21 +347,4 @@ def _load(db: sqlite3.Connection) -> Loaded:
 
 def _facts_of(db: sqlite3.Connection, handoffs: Sequence[str]) -> list[Handoff]:
     found = (db.execute(schema.FACTS_OF, (bytes.fromhex(handoff),)).fetchone() for handoff in handoffs)
-    return [_decode_facts(row[0]) for row in found if row is not None]
-
-
-def _list(db: sqlite3.Connection, lookup: ListLookup, after: int) -> list[Handoff]:
-    where, parameters = ["number > ?"], [after]
-    for column, value in (("status", lookup.status), ("kind", lookup.kind), ("holder", lookup.worker)):
-        if value is not UNSET:
-            where.append(f"{column} = ?")
-            parameters.append(value)  # type: ignore[arg-type]
-    query = f"select facts from handoffs where {' and '.join(where)} order by number limit {LIST_CHUNK}"
-    return [_decode_facts(row[0]) for row in db.execute(query, parameters)]
-
-
-def _has_label(facts: Handoff, label: Any) -> bool:
-    if label is UNSET:
-        return True
-    name, _, value = label.partition("=")
-    return bool((facts.labels or {}).get(name) == value)
+    return [decode_facts(row[0]) for row in found if row is not None]

@@ -29,6 +29,24 @@ def test_dispatch_writes_the_id_and_the_same_intent_again_is_the_same(dhp: Dhp) 
     assert again.json == {"handoff": first.out.strip(), "created": False, "status": "pending"}
 
 
+@pytest.mark.parametrize("ending", ["dead", "cancelled"])
+def test_dispatch_of_what_has_ended_without_a_result_says_what_to_do(
+    dhp: Dhp, client: dhp_client.sync.Client, ending: str
+) -> None:
+    made = dhp("dispatch", "cli.ended", "--key", ending)
+    handoff = made.out.strip()
+    if ending == "dead":
+        with client.claim(handoff) as task:
+            task.fail("Broken", "for good", retry=False)
+    else:
+        client.cancel(handoff, "not wanted")
+    again = dhp("dispatch", "cli.ended", "--key", ending)
+    assert (again.code, again.out) == (0, made.out)
+    assert f"it is {ending} already (" in again.err
+    assert "another --key makes new work of it" in again.err
+    assert made.err == ""
+
+
 def test_dispatch_takes_every_member(dhp: Dhp, tmp_path: Path) -> None:
     inputs, schema = tmp_path / "inputs.json", tmp_path / "schema.json"
     inputs.write_text('{\n  "n": 1\n}\n')

@@ -9,6 +9,7 @@ import pytest
 
 from dhp_client.cli.printing import history_lines
 
+from ..support.daemon_process import DaemonProcess
 from .conftest import Dhp
 
 
@@ -19,6 +20,7 @@ from .conftest import Dhp
         (("status", "xyz"), "64 hex digits"),
         (("status", "abc"), "at least the first 8"),
         (("dispatch", "k", "--inputs", "{"), "is no JSON"),
+        (("dispatch", "k", "--inputs", "Bob"), "write an object such as '{"),
         (("dispatch", "k", "--inputs", "@/nowhere/at-all"), "can't be read"),
         (("dispatch", "k", "--schema", "/nowhere/at-all"), "can't be read"),
         (("dispatch", "k", "--label", "x"), "name=value"),
@@ -42,6 +44,15 @@ def test_no_daemon_is_exit_code_3_and_one_sentence(dhp: Dhp) -> None:
         port = nobody.getsockname()[1]
     unreachable = dhp("--connect", f"tcp://127.0.0.1:{port}", "stats")
     assert (unreachable.code, unreachable.out, unreachable.err.count("\n")) == (3, "", 1)
+
+
+def test_output_that_cannot_be_written_is_told_without_a_traceback(daemon: DaemonProcess) -> None:
+    for arguments in (["stats"], ["--help"]):
+        command = [sys.executable, "-m", "dhp_client.cli", "--connect", daemon.address, *arguments]
+        with open("/dev/full", "wb") as full:
+            failed = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
+        assert "couldn't be written: No space left on device" in failed.stderr
 
 
 def test_looking_where_nothing_is_leaves_nothing(dhp: Dhp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

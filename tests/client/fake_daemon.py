@@ -6,6 +6,7 @@ it answers, by operation.
 
 import asyncio
 import hashlib
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -81,7 +82,11 @@ class Connection:
                     assert frame.counted
                     request = decode_request(frame.body, 128)
                     self._fake.received.append(request)
-                    self._fake.begin(self._answer(request))
+                    if self._fake.in_turn:
+                        await self._answer(request)
+                        await self._writer.drain()
+                    else:
+                        self._fake.begin(self._answer(request))
         except ConnectionError:
             pass
         finally:
@@ -111,6 +116,8 @@ class FakeDaemon:
         self.received: list[Any] = []
         self.connections: list[Connection] = []
         self.limits = Limits()
+        self.in_turn = False
+        """Whether it reads a request only when the answer to the one before is on its way, whole."""
         self.answers: dict[str, Answer] = {
             "hello": self._hello,
             "ping": self._empty,
@@ -132,7 +139,10 @@ class FakeDaemon:
             task.cancel()
 
     async def listen(self, port: int) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        listener = socket.create_server(("127.0.0.1", port))
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # Fixed: else they grow with what is sent.
+            listener.setsockopt(socket.SOL_SOCKET, buffer, 65_536)
+        self._server = await asyncio.start_server(self._serve, sock=listener)
         self.port = int(self._server.sockets[0].getsockname()[1])
         self.address = f"tcp://127.0.0.1:{self.port}"
 
@@ -155,6 +165,7 @@ class FakeDaemon:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(self, writer)
+        writer.transport.set_write_buffer_limits(0)
         self.connections.append(connection)
         await connection.serve(reader)
 

@@ -17,6 +17,8 @@ class Proxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._refusing = False
         self._silent = threading.Event()
+        self.swallowed = False
+        """Whether bytes were, since the last `silence`."""
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -39,6 +41,7 @@ class Proxy:
 
     def silence(self) -> None:
         """Swallows every byte from now on, both ways, without ending anything, until `mend`."""
+        self.swallowed = False
         self._silent.set()
 
     def mend(self) -> None:
@@ -81,6 +84,7 @@ class Proxy:
                     if not data:
                         return
                     swallowed = swallowed or self._silent.is_set()
+                    self.swallowed = self.swallowed or swallowed
                     if not swallowed:
                         (far if source is near else near).sendall(data)
         except (OSError, ValueError):

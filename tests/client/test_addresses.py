@@ -39,9 +39,12 @@ def test_each_form_of_an_address_is_read(given: str | Path, meant: object) -> No
         ("tcp://::1:8471", "brackets"),
         ("unix:", "path"),
         ("", "empty"),
+        (" \n", "empty"),
+        ("/srv/\0", "NUL"),
+        (Path("/srv/\0"), "NUL"),
     ],
 )
-def test_what_is_no_address_is_refused_with_a_hint(given: str, hint: str) -> None:
+def test_what_is_no_address_is_refused_with_a_hint(given: str | Path, hint: str) -> None:
     with pytest.raises(BadAddress, match=hint):
         parse_address(given)
 

@@ -1,16 +1,21 @@
 """What a program asks of a daemon, on a healthy line."""
 
 import asyncio
+import errno
 import hashlib
 import json
 import math
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dhp_client
+from dhp_client.addresses import DirectoryAddress, UnixAddress, unusable
 from dhp_client.exceptions import BadReply
 from dhp_protocol.errors import DHPError, Draining, Internal, Overloaded, StoreUnavailable
 from dhp_protocol.limits import Limits
@@ -123,6 +128,52 @@ async def test_the_daemons_errors_are_raised_as_what_they_are(client: dhp_client
         await client.dispatch("not a kind", {})
     with pytest.raises(dhp_client.InvalidRequest):
         await client.list(status="unheard-of")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda client: client.dispatch(5, {}), "kind must be a str, not 5"),
+        (lambda client: client.dispatch("k", {}, key=None), "key must be a str, not None"),
+        (lambda client: client.dispatch("k", {}, priority="high"), "priority must be an int, not 'high'"),
+        (lambda client: client.dispatch("k", {}, delay_ms=None), "delay_ms must be an int of milliseconds, not None"),
+        (lambda client: client.dispatch("k", {}, labels={"n": 1}), "labels must be str for str, not 1 for 'n'"),
+        (lambda client: client.dispatch("k", {1: 2}), "inputs has the key 1"),
+        (lambda client: client.claim(kinds="k", wait_ms=None), "wait_ms must be an int"),
+        (lambda client: client.claim(kinds="k", ttl_ms=1.5), "ttl_ms must be an int"),
+        (lambda client: client.recover(UNKNOWN, wait_ms=None), "wait_ms must be an int"),
+        (lambda client: client.result(UNKNOWN, wait_ms=None), "wait_ms must be an int"),
+        (lambda client: client.status(None), "handoff must be a str, not None"),
+        (lambda client: client.list(after=None), "after must be an int"),
+    ],
+)
+async def test_an_argument_of_another_type_is_a_type_error_that_names_it(
+    fake: FakeDaemon, call: Callable[[Any], Any], told: str
+) -> None:
+    async with dhp_client.connect(fake.address) as client:
+        with pytest.raises(TypeError, match=told):
+            await call(client)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda client: client.claim("count"), "'count' is no handoff id, .*64 hex digits; for a kind write kinds="),
+        (lambda client: client.recover("count"), "no handoff id"),
+        (lambda client: client.result(UNKNOWN[:12]), "'0{12}' is no handoff id, which has 64 hex digits"),
+        (lambda client: client.status("A" * 64), "no handoff id"),
+        (lambda client: client.cancel(""), "no handoff id"),
+        (lambda client: client.ack("x" * 999), "no handoff id"),
+        (lambda client: client.history("x"), "no handoff id"),
+        (lambda client: client.checkpoints("x"), "no handoff id"),
+        (lambda client: client.last_checkpoint("x"), "no handoff id"),
+        (lambda client: client.dispatch("k", {}, parent="x"), "no handoff id"),
+    ],
+)
+async def test_what_is_no_id_is_told(fake: FakeDaemon, call: Callable[[Any], Any], told: str) -> None:
+    async with dhp_client.connect(fake.address) as client:
+        with pytest.raises(dhp_client.InvalidRequest, match=told):
+            await call(client)
 
 
 async def test_nan_is_refused_and_nothing_is_sent(fake: FakeDaemon) -> None:
@@ -268,6 +319,45 @@ async def test_another_protocol_is_refused(fake: FakeDaemon) -> None:
 async def test_nobody_there_is_told_in_time_and_with_the_address() -> None:
     with pytest.raises(dhp_client.NotConnected, match=r"tcp://127\.0\.0\.1:1 "):
         await dhp_client.connect("tcp://127.0.0.1:1", connect_timeout_ms=200)
+    with pytest.raises(dhp_client.NotConnected, match="Start dhpd there"):
+        await dhp_client.connect("tcp://127.0.0.1:1", connect_timeout_ms=200)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("{tmp}/file", "it is no directory"),
+        ("{tmp}/file/in/it", "Not a directory.*you can write to"),
+        ("{tmp}/" + "x" * 300, "File name too long"),
+        ("/proc/nowhere", "can't be a daemon's directory"),
+        ("unix:{tmp}/file/dhpd.sock", "Not a directory"),
+        ("unix:{tmp}/" + "x" * 200, "too long"),
+        ("tcp://no-such-host.invalid", "no host of that name"),
+        (f"tcp://{'x' * 70}.invalid", "no host of that name"),
+    ],
+)
+async def test_where_no_daemon_can_ever_be_is_told_without_waiting(tmp_path: Path, address: str, told: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(dhp_client.ClientError, match=told) as refused:
+        await dhp_client.connect(address.format(tmp=tmp_path), connect_timeout_ms=3_600_000)
+    assert isinstance(refused.value, dhp_client.BadAddress)
+
+
+async def test_a_socket_that_others_may_not_use_is_told(tmp_path: Path) -> None:
+    told = unusable(UnixAddress("/run/dhpd.sock"), PermissionError(errno.EACCES, "Permission denied"))
+    assert "unix:/run/dhpd.sock can't be connected to: Permission denied" in str(told)
+
+
+@pytest.mark.parametrize("code", [errno.ECONNREFUSED, errno.ENOENT, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EAGAIN])
+def test_what_may_come_up_yet_is_waited_for(code: int) -> None:
+    for address in (UnixAddress("/run/dhpd.sock"), DirectoryAddress(Path("/srv/work"))):
+        assert unusable(address, OSError(code, os.strerror(code))) is None
+
+
+async def test_one_address_that_is_none_does_not_spoil_the_others(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    async with dhp_client.connect([tmp_path / "file", shared_daemon.address]) as client:
+        await client.ping()
 
 
 async def test_the_first_address_that_answers_is_taken(shared_daemon: DaemonProcess) -> None:
@@ -283,6 +373,9 @@ async def test_a_closed_client_says_so(shared_daemon: DaemonProcess) -> None:
         await client.ping()
     with pytest.raises(dhp_client.ClientClosed):
         await client.claim(kinds="k")
+    with pytest.raises(dhp_client.ClientClosed):
+        async with client:
+            pytest.fail("there is no client to run this with")
 
 
 async def test_a_call_that_waits_when_the_client_is_closed_says_so(client: dhp_client.Client, kind: str) -> None:
@@ -308,6 +401,21 @@ def test_one_event_loop_after_the_other_each_with_its_own_client(shared_daemon: 
 
     first = asyncio.run(once())
     asyncio.run(with_the_client_of_another(first))
+
+
+def test_a_client_whose_loop_is_gone_can_still_be_closed(shared_daemon: DaemonProcess) -> None:
+    async def once() -> dhp_client.Client:
+        return await dhp_client.connect(shared_daemon.address)
+
+    first = asyncio.run(once())
+    asyncio.run(first.close())
+    assert first.closed
+
+
+async def test_a_client_is_closed_on_its_own_loop(client: dhp_client.Client) -> None:
+    with pytest.raises(dhp_client.WrongLoop):
+        await asyncio.to_thread(asyncio.run, client.close())
+    await client.ping()
 
 
 async def test_the_session_is_random_and_one_for_both_connections(fake: FakeDaemon) -> None:

@@ -1,6 +1,8 @@
 """`connect("./dir")`: a private daemon, started when none runs."""
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -16,7 +18,8 @@ import pytest
 import dhp_client
 from dhp_client import embedded, sync
 from dhp_client.addresses import UnixAddress
-from tests.client.waiting import until_async, until_blocking
+from tests.client.fake_daemon import FakeDaemon
+from tests.client.waiting import until, until_async, until_blocking
 from tests.support.daemon_process import DaemonProcess
 
 
@@ -51,6 +54,17 @@ def leave_daemon_file(directory: Path, pid: int) -> None:
     directory.mkdir()
     told = {"pid": pid, "addresses": [f"unix:{directory}/dhpd.sock"]}
     (directory / "dhpd.json").write_text(json.dumps(told))
+
+
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """As a daemon holds it that isn't ready yet."""
+    directory.mkdir(mode=0o700)
+    with (directory / "dhpd.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
 
 
 def gone(pid: int) -> bool:
@@ -190,3 +204,32 @@ os.kill(os.getpid(), 9)
             return (await client.status(made.handoff)).status == "orphaned"
 
         await until_async(orphaned)
+
+
+async def test_a_daemon_that_takes_long_to_start_is_left_to_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as impatient:
+        impatient.setattr(embedded, "START_TIMEOUT_MS", 0)
+        with pytest.raises(dhp_client.DaemonNotStarted, match="still starting"):
+            await dhp_client.connect(directory)
+    await until((directory / "dhpd.json").exists)
+    async with dhp_client.connect(directory) as client:
+        await client.ping()
+    assert (directory / "dhpd.log").read_text().count("dhpd ready") == 1
+
+
+async def test_a_daemon_that_holds_the_directory_and_is_not_ready_yet_is_waited_for(
+    directory: Path, fake: FakeDaemon
+) -> None:
+    with held(directory):
+        connecting = asyncio.ensure_future(dhp_client.connect(directory).__aenter__())
+        log = directory / "dhpd.log"
+        await until(lambda: log.exists() and "Another dhpd" in log.read_text())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(connecting), 0.5)
+        (directory / "dhpd.json").write_text(json.dumps({"pid": os.getpid(), "addresses": [fake.address]}))
+        client = await connecting
+        await client.ping()
+        await client.close()
+    (directory / "dhpd.json").unlink()  # It names this process, which isn't to be stopped with the directory.

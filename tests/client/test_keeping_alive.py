@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 import dhp_client
-from dhp_client.keepalive import KeepAlive
+from dhp_client.heartbeats import Heartbeats
 from dhp_protocol.errors import Overloaded
 from dhp_protocol.replies import ClaimReply, HeartbeatReply
 from tests.client.fake_daemon import Connection, FakeDaemon, grant
@@ -58,7 +57,7 @@ async def test_a_closed_client_loses_its_leases_at_once(
         await task.checkpoint(1)
 
 
-async def test_a_collected_client_loses_its_leases(
+async def test_a_collected_client_gives_back_what_it_held(
     shared_daemon: DaemonProcess, client: dhp_client.Client, kind: str
 ) -> None:
     made = await client.dispatch(kind, {})
@@ -70,7 +69,8 @@ async def test_a_collected_client_loses_its_leases(
 
     await asyncio.create_task(claim_and_forget())
     gc.collect()
-    await until_async(lambda: _is(client, made.handoff, "orphaned"))
+    await until_async(lambda: _is(client, made.handoff, "pending"))
+    assert (await client.status(made.handoff)).failures == 0
 
 
 async def test_a_task_keeps_its_client_alive(shared_daemon: DaemonProcess, kind: str) -> None:
@@ -130,17 +130,6 @@ async def test_a_killed_process_loses_its_lease_long_before_the_ttl(
         await task.complete(None)
 
 
-async def test_a_program_that_ends_without_closing_loses_its_lease(
-    shared_daemon: DaemonProcess, client: dhp_client.Client, kind: str
-) -> None:
-    made = await client.dispatch(kind, {})
-    worker = await asyncio.to_thread(start_worker, shared_daemon, kind, "return")
-    _, errors = worker.communicate(timeout=20)
-    assert worker.returncode == 0, errors
-    async with client.recover(made.handoff, wait_ms=20_000) as task:
-        await task.complete(None)
-
-
 async def test_a_loop_that_was_closed_keeps_nothing_alive(
     shared_daemon: DaemonProcess, client: dhp_client.Client, kind: str
 ) -> None:
@@ -153,7 +142,8 @@ async def test_a_loop_that_was_closed_keeps_nothing_alive(
 
     await asyncio.to_thread(asyncio.run, claim_and_end())
     assert kept[1] is not None
-    await until_async(lambda: _is(client, made.handoff, "orphaned"))
+    await until_async(lambda: _is(client, made.handoff, "pending"))
+    assert kept[1].lost
 
 
 async def test_many_leases_are_all_kept_alive(client: dhp_client.Client, kind: str) -> None:
@@ -197,15 +187,15 @@ async def test_the_thread_survives_an_error_of_its_own(
     fake: FakeDaemon, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers["claim"] = grants_shortly
-    beat = KeepAlive._beat
+    beat = Heartbeats.beat
     failures = iter([RuntimeError("a mistake"), ValueError("another")])
 
-    def beat_badly(self: KeepAlive, connected: socket.socket) -> None:
+    def beat_badly(self: Heartbeats) -> None:
         for failure in failures:
             raise failure
-        beat(self, connected)
+        beat(self)
 
-    monkeypatch.setattr(KeepAlive, "_beat", beat_badly)
+    monkeypatch.setattr(Heartbeats, "beat", beat_badly)
     async with dhp_client.connect(fake.address) as client:
         task = await client.claim(kinds="fetch")
         assert task is not None
@@ -220,10 +210,10 @@ async def test_a_thread_that_ends_puts_its_leases_in_doubt(
 ) -> None:
     fake.answers["claim"] = grants_shortly
 
-    def die(self: KeepAlive, connected: socket.socket) -> None:
+    def die(self: Heartbeats) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(KeepAlive, "_beat", die)
+    monkeypatch.setattr(Heartbeats, "beat", die)
     async with dhp_client.connect(fake.address) as client:
         task = await client.claim(kinds="fetch")
         assert task is not None

@@ -195,6 +195,25 @@ def test_a_newer_lease_on_the_same_handoff_supersedes_the_older_one() -> None:
     assert leases.beat(0) == [LeaseRef(A, 3)]
 
 
+def test_a_forgotten_lease_is_left_out_of_the_heartbeats_but_released_at_the_end_while_it_lasts() -> None:
+    forgotten, other = lease(A), lease(B)
+    leases = table(forgotten, other)
+    leases.forget(forgotten)
+    assert leases.take_forgotten(0) == [forgotten]
+    assert leases.take_forgotten(0) == []
+    assert leases.beat(0) == [LeaseRef(B, 1)]
+    assert leases.held(5_999) == [forgotten, other]
+    assert leases.held(6_000) == []
+
+
+def test_forgetting_a_lease_that_was_superseded_leaves_the_newer_one() -> None:
+    older, newer = lease(fence=1), lease(fence=3)
+    leases = table(older, newer)
+    leases.forget(older)
+    assert leases.take_forgotten(0) == []
+    assert leases.beat(0) == [LeaseRef(A, 3)]
+
+
 @pytest.mark.parametrize(
     ("found", "why", "free"),
     [

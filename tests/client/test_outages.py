@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dhp_protocol.replies import CheckpointReply, ClaimReply, CompleteReply, Rel
 from tests.client.fake_daemon import Connection, FakeDaemon, grant
 from tests.client.losing import losing
 from tests.client.proxy import Proxy
+from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
@@ -209,7 +211,7 @@ async def test_work_that_somebody_else_has_taken_over_and_given_back_is_lost(
 async def test_a_silent_line_is_noticed_and_replaced(
     daemon: DaemonProcess, proxy_to: ProxyTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dhp_client.connection.SILENCE_MS", 200)
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 200)
     proxy = proxy_to(daemon)
     async with dhp_client.connect(proxy.address) as client:
         made = await client.dispatch("k", {})
@@ -221,7 +223,7 @@ async def test_a_silent_line_is_noticed_and_replaced(
 
 
 async def test_a_waiting_claim_is_no_reason_to_reconnect(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dhp_client.connection.SILENCE_MS", 50)
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 50)
 
     async def slow(connection: Connection, request: Any) -> ClaimReply:
         await asyncio.sleep(0.5)
@@ -232,3 +234,45 @@ async def test_a_waiting_claim_is_no_reason_to_reconnect(fake: FakeDaemon, monke
         assert await client.claim(kinds="fetch", wait_ms=10_000) is not None
         assert fake.of("ping")
         assert len(fake.of("claim")) == 1
+
+
+async def test_a_write_that_still_waits_when_its_block_is_left_is_given_up(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.task.END_TIMEOUT_MS", 100)
+
+    async def vanish(connection: Connection, request: Any) -> None:
+        await fake.vanish()
+
+    fake.answers |= {"claim": grants, "checkpoint": vanish}
+    async with dhp_client.connect(fake.address) as client:
+        async with client.claim(kinds="fetch") as task:
+            saving = asyncio.create_task(task.checkpoint(1))
+            await until(lambda: fake.of("checkpoint"))
+        async with asyncio.timeout(20):
+            with pytest.raises(dhp_client.InDoubt):
+                await saving
+        with pytest.raises(dhp_client.TaskEnded):
+            await task.complete(2)
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """An address where nobody answers at all, not even to refuse: its queue of connections is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_an_address_that_swallows_everything_does_not_hide_the_others(
+    fake: FakeDaemon, black_hole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.link.CONNECT_TIMEOUT_MS", 100)
+    async with dhp_client.connect([black_hole, fake.address]) as client:
+        await client.ping()

@@ -1,7 +1,11 @@
 """JSON in and out."""
 
 import math
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +20,24 @@ class Point(msgspec.Struct):
     y: int
 
 
+@dataclass
+class Row:
+    number: int
+    cells: list[Any]
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Direction(Enum):
+    UP = "up"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -25,8 +47,8 @@ class Point(msgspec.Struct):
         (Point(1.5, 2), b'{"x":1.5,"y":2}'),
         ([Point(1.5, 2)], b'[{"x":1.5,"y":2}]'),
         ((1, 2), b"[1,2]"),
-        (UUID(int=1), b'"00000000-0000-0000-0000-000000000001"'),
-        (datetime(2026, 1, 2, tzinfo=UTC), b'"2026-01-02T00:00:00Z"'),
+        ({"a": Row(1, [None])}, b'{"a":{"number":1,"cells":[null]}}'),
+        ({Color.RED: Level.LOW}, b'{"red":1}'),
     ],
 )
 def test_values_become_json_on_one_line(value: object, text: bytes) -> None:
@@ -45,9 +67,29 @@ def test_what_json_cannot_say_is_refused_and_not_changed(value: object) -> None:
         payload.encode(value, member="state")
 
 
-@pytest.mark.parametrize("value", [object(), {1, object()}, lambda: 1])
-def test_a_value_without_a_json_form_is_a_type_error(value: object) -> None:
-    with pytest.raises(TypeError, match="inputs"):
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (object(), "inputs is a object: give what JSON has"),
+        ({"rows": [{"seen": {"b", "a"}}]}, r"inputs\.rows\[0\]\.seen is a set: .*sorted list"),
+        (frozenset(), "sorted list"),
+        ({"body": b"x"}, r"inputs\.body is a bytes: give text, such as base64"),
+        ([datetime(2026, 1, 2, tzinfo=UTC)], r"inputs\[0\] is a datetime: .*isoformat"),
+        ((date(2026, 1, 2),), "isoformat"),
+        (UUID(int=1), "UUID"),
+        (Decimal("0.1"), "Decimal"),
+        (Direction.UP, "Direction"),
+        (MappingProxyType({}), "give a dict"),
+        ({"pages": {1: "x"}}, r"inputs\.pages has the key 1: .*'1'"),
+        ({None: 1}, "has the key None"),
+        ({(1, 2): 1}, "has the key"),
+        (Row(1, [{2: 3}]), r"inputs\.cells\[0\] has the key 2"),
+        (Point({1}, 2), r"inputs\.x is a set"),
+        (Row, "type"),
+    ],
+)
+def test_what_would_come_back_as_something_else_is_a_type_error_that_says_where(value: object, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
         payload.encode(value, member="inputs")
 
 

@@ -144,11 +144,15 @@ def test_a_closed_client_says_so(shared_daemon: DaemonProcess, kind: str) -> Non
     assert client.closed
     with pytest.raises(dhp_client.ClientClosed):
         client.ping()
+    with pytest.raises(dhp_client.ClientClosed), client:
+        pytest.fail("there is no client to run this with")
     with pytest.raises(dhp_client.ClientClosed):
         task.checkpoint(1)
 
 
-def test_a_collected_client_loses_its_leases(client: sync.Client, shared_daemon: DaemonProcess, kind: str) -> None:
+def test_a_collected_client_gives_back_what_it_held(
+    client: sync.Client, shared_daemon: DaemonProcess, kind: str
+) -> None:
     made = client.dispatch(kind, {})
     other = sync.connect(shared_daemon.address)
     task = other.claim(kinds=kind, ttl_ms=60_000)
@@ -158,7 +162,13 @@ def test_a_collected_client_loses_its_leases(client: sync.Client, shared_daemon:
     task.checkpoint(1)
     del task
     gc.collect()
-    until_blocking(lambda: client.status(made.handoff).status == "orphaned")
+    until_blocking(lambda: client.status(made.handoff).status == "pending")
+
+
+def test_every_method_and_property_has_its_docstring() -> None:
+    for documented in (sync.Client, sync.Task, sync.Watches):
+        offered = {name: member for name, member in vars(documented).items() if not name.startswith("_")}
+        assert [name for name, member in offered.items() if not member.__doc__] == []
 
 
 def test_records_are_watched_with_a_for_loop(client: sync.Client, kind: str) -> None:
@@ -168,6 +178,8 @@ def test_records_are_watched_with_a_for_loop(client: sync.Client, kind: str) -> 
         seen = [next(events).type, next(events).type]
     assert seen == ["dispatched", "cancelled"]
     assert list(events) == []
+    with pytest.raises(dhp_client.NotFound):
+        next(client.watch("0" * 64))
 
 
 def test_nobody_there_is_told() -> None:

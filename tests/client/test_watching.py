@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from msgspec import Raw
 
 import dhp_client
-from dhp_protocol.replies import LaggedEvent, RecordEvent, WatchReply
+from dhp_client.link import Link
+from dhp_protocol.replies import LaggedEvent, RecordEvent, StatusReply, WatchReply
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon
 from tests.client.proxy import Proxy
+from tests.client.test_leases import status
 from tests.client.waiting import until, until_async
 from tests.support.daemon_process import DaemonProcess
 
@@ -90,7 +93,10 @@ async def test_a_reader_that_was_too_slow_goes_on_where_the_daemon_stopped(fake:
         else:
             connection.event(record(14))
 
-    fake.answers["watch"] = watch
+    async def tell_status(connection: Connection, request: Any) -> StatusReply:
+        return status("running", 1)
+
+    fake.answers |= {"watch": watch, "status": tell_status}
     async with dhp_client.connect(fake.address) as client:
         events = client.watch(HANDOFF)
         assert [(await anext(events)).position for _ in range(2)] == [11, 14]
@@ -135,6 +141,10 @@ async def test_a_watch_that_is_left_or_forgotten_ends_its_connection(client: dhp
 async def test_what_cannot_be_watched_is_told(client: dhp_client.Client) -> None:
     with pytest.raises(dhp_client.DHPError):
         await anext(client.watch(kinds="not a kind"))
+    with pytest.raises(dhp_client.NotFound):
+        await anext(client.watch("0" * 64))
+    with pytest.raises(dhp_client.InvalidRequest, match="kinds="):
+        client.watch("count")
 
 
 async def test_a_watch_gives_up_when_no_daemon_is_to_be_reached_for_long(fake: FakeDaemon) -> None:
@@ -149,3 +159,85 @@ async def test_a_watch_gives_up_when_no_daemon_is_to_be_reached_for_long(fake: F
         await fake.vanish()
         with pytest.raises(dhp_client.NotConnected):
             await waiting
+
+
+async def test_a_watch_whose_peer_vanished_without_a_word_goes_on_over_another_line(
+    daemon: DaemonProcess, proxy_to: Callable[[DaemonProcess], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 200)
+    proxy = proxy_to(daemon)
+    async with dhp_client.connect(daemon.address) as other, dhp_client.connect(proxy.address) as client:
+        made = [await other.dispatch("k", {"n": 0})]
+        events = client.watch(kinds="k", after=0)
+        seen = [(await anext(events)).handoff]
+        proxy.silence()
+        made.append(await other.dispatch("k", {"n": 1}))
+        waiting = asyncio.ensure_future(anext(events))
+        await until(lambda: proxy.swallowed)
+        proxy.mend()
+        seen.append((await asyncio.wait_for(waiting, 20)).handoff)
+        assert seen == [one.handoff for one in made]
+        await events.aclose()
+
+
+async def test_a_watch_that_is_never_answered_is_asked_for_again(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 50)
+
+    async def watch(connection: Connection, request: Any) -> WatchReply | None:
+        if len(fake.of("watch")) == 1:
+            fake.answers["ping"] = silence
+            return None
+        connection.event(record(1))
+        return WatchReply(position=0)
+
+    async def silence(connection: Connection, request: Any) -> None:
+        return None
+
+    fake.answers["watch"] = watch
+    async with dhp_client.connect(fake.address) as client:
+        events = client.watch()
+        assert (await asyncio.wait_for(anext(events), 20)).position == 1
+        await events.aclose()
+
+
+async def test_a_reader_that_holds_back_the_daemon_for_long_is_no_silent_peer(
+    client: dhp_client.Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 50)
+    monkeypatch.setattr("dhp_client.watching.MAX_UNREAD", 2)
+    events = client.watch(kinds=kind, after=0)
+    made = [await client.dispatch(kind, {"n": 0})]
+    seen = [(await anext(events)).handoff]
+    made += [await client.dispatch(kind, {"n": n}) for n in range(1, 10)]
+    assert events._feed is not None
+    link = events._feed._link
+    assert link is not None
+    await until(lambda: link._reading_paused)
+    held_back = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.5, held_back.set)
+    await held_back.wait()
+    assert not link.ended
+    seen += [(await anext(events)).handoff for _ in range(1, 10)]
+    assert seen == [one.handoff for one in made]
+    await events.aclose()
+
+
+async def test_the_connections_that_a_watch_has_had_leave_nothing_behind(fake: FakeDaemon) -> None:
+    async def watch(connection: Connection, request: Any) -> WatchReply:
+        asyncio.get_running_loop().call_soon(connection.event, record(len(fake.of("watch"))))
+        return WatchReply(position=0)
+
+    fake.answers["watch"] = watch
+    links: list[weakref.ref[Link]] = []
+    async with dhp_client.connect(fake.address) as client:
+        events = client.watch()
+        for _ in range(5):
+            await anext(events)
+            assert events._feed is not None
+            assert events._feed._link is not None
+            links.append(weakref.ref(events._feed._link))
+            fake.connections[-1].drop()
+        await events.aclose()
+        await until(lambda: gc.collect() >= 0 and not any(link() for link in links))

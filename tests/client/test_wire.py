@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from dhp_client.exceptions import BadReply
 from dhp_client.wire import Inbox, Reply, decode_reply, encode_request
-from dhp_protocol.errors import BadJson, FrameTooLarge, InvalidRequest, LeaseLost
+from dhp_protocol.errors import BadJson, FrameTooLarge, InvalidRequest, LeaseLost, TooLarge
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Checkpoint, Ping
 from dhp_protocol.replies import CheckpointReply, DrainingEvent
@@ -58,6 +58,10 @@ def test_the_same_request_is_the_same_bytes() -> None:
 def test_what_the_daemon_could_only_answer_without_an_id_is_refused_before_it_is_sent() -> None:
     with pytest.raises(FrameTooLarge):
         encode_request(Ping(id="x" * 200), Limits(max_frame_bytes=100))
+    large = Checkpoint(id=1, handoff="a" * 64, fence=1, state=Raw(b"1" * 200))
+    with pytest.raises(TooLarge, match="state has 200 bytes and may have 50") as refused:
+        encode_request(large, Limits(max_frame_bytes=100, max_state_bytes=50))
+    assert refused.value.details == {"member": "state", "limit": 50, "size": 200}
     deep = Raw(b"[" * 10 + b"]" * 10)
     with pytest.raises(BadJson):
         encode_request(Checkpoint(id=1, handoff="a" * 64, fence=1, state=deep), Limits(max_depth=10))

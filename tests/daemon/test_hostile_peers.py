@@ -142,7 +142,7 @@ def test_a_peer_that_asks_for_many_pages_and_does_not_read_them(
         # It reads after all, some of it: each page is whole, cut to fit a frame.
         for request in asked[:3]:
             page = peer.result(request)
-            assert 30 < len(page["checkpoints"]) < 60
+            assert 1 < len(page["checkpoints"]) < 6
             assert page["next"] == page["checkpoints"][-1]["seq"]
     witness.call("release", handoff=handoff, fence=fence)
 

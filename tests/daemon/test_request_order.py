@@ -1,6 +1,9 @@
 """Requests about one handoff on one connection take effect in the order sent, whatever has to be fetched first."""
 
+import asyncio
 import json
+import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +12,8 @@ import pytest
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from tests.daemon.conftest import Connect
 from tests.support.daemon_process import DaemonProcess
-from tests.support.wire_client import WireClient
+from tests.support.in_process_daemon import InProcessDaemon
+from tests.support.wire_client import WireClient, frame
 
 LONG_INPUTS: dict[str, Any] = {"numbers": [number / 7 for number in range(12_000)]}
 """Some 230 KB whose canonical form takes a while."""
@@ -192,3 +196,123 @@ def test_a_claim_behind_a_long_dispatch_is_granted_to_nobody_once_its_connection
     assert client.status(handoff)["status"] == "pending"
     assert client.status(blocked)["status"] == "pending"
     assert client.call("stats")["waiting_claims"] == 0
+
+
+# --- what isn't named yet -------------------------------------------------------------------------------------------
+
+
+class SlowLooks:
+    """Stands before the store's `facts_of`: a look for one of `handoffs` waits until it is let go. Used in a `with`."""
+
+    def __init__(self, daemon: InProcessDaemon, *handoffs: str) -> None:
+        self.began = {handoff: threading.Event() for handoff in handoffs}
+        self._let_go = {handoff: threading.Event() for handoff in handoffs}
+        self._inner = daemon.store.facts_of
+        daemon.store.facts_of = self.facts_of  # type: ignore[method-assign]
+
+    def __enter__(self) -> "SlowLooks":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handoff in self._let_go:
+            self.let_go(handoff)
+
+    def let_go(self, handoff: str) -> None:
+        self._let_go[handoff].set()
+
+    async def facts_of(self, handoffs: list[str]) -> Any:
+        for handoff in handoffs:
+            if handoff in self.began:
+                self.began[handoff].set()
+                await asyncio.to_thread(self._let_go[handoff].wait)
+        return await self._inner(handoffs)
+
+
+def test_what_stands_behind_a_dispatch_that_is_not_named_yet_waits_for_it_whatever_stood_before(tmp_path: Path) -> None:
+    handoff = id_of("long", LONG_INPUTS)
+    with (
+        InProcessDaemon(tmp_path) as daemon,
+        WireClient(daemon.address) as client,
+        SlowLooks(daemon, handoff) as looks,
+    ):
+        before, dispatched, after = send_all(
+            client,
+            ("status", {"handoff": handoff}),
+            ("dispatch", {"kind": "long", "inputs": LONG_INPUTS}),
+            ("status", {"handoff": handoff}),
+        )
+        client.pump()  # All three were taken in.
+        while any(lane == "*" for _, lane in list(daemon.desk._lanes)):
+            client.pump()  # By now it has been named.
+        looks.let_go(handoff)
+        assert client.reply(before)["error"]["code"] == "not_found"
+        assert client.result(dispatched)["created"] is True
+        assert client.result(after)["status"] == "pending"
+
+
+def test_what_was_asked_before_a_dispatch_that_is_not_named_yet_does_not_fall_behind_it(
+    ended: tuple[str, WireClient],
+) -> None:
+    handoff, client = ended
+    requests = send_all(
+        client,
+        ("status", {"handoff": handoff}),
+        ("ack", {"handoff": handoff}),
+        ("dispatch", {"kind": "long", "inputs": {"more": [LONG_INPUTS] * 4}}),
+        ("status", {"handoff": handoff}),
+    )
+    before, _, _, after = [client.result(request) for request in requests]
+    assert (before["acked"], after["acked"]) == (False, True)
+
+
+# --- claims by kinds ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inputs", [{}, LONG_INPUTS], ids=["short", "long"])
+def test_a_claim_by_kinds_finds_what_was_dispatched_just_before_it(
+    connect: Connect, client: WireClient, inputs: dict[str, Any]
+) -> None:
+    """As from `printf ... | nc -N`: the answers come, and then the end."""
+    requests = [{"op": "dispatch", "id": n, "kind": "work", "inputs": {**inputs, "n": n}} for n in range(3)]
+    requests += [{"op": "claim", "id": n, "worker": "w", "kinds": ["none", "work"]} for n in range(3, 7)]
+    bare = connect(counted=False)
+    bare.send_bytes(b"".join(frame(request, counted=False) for request in requests))
+    bare.half_close()
+    answers = {answer["id"]: answer for answer in bare.messages_until_closed()}
+    assert [answers[n]["created"] for n in range(3)] == [True] * 3
+    assert [answers[n]["handoff"] for n in range(3, 6)] == [answers[n]["handoff"] for n in range(3)]
+    assert answers[6]["handoff"] is None
+
+
+def test_a_claim_by_kinds_does_not_wait_for_what_is_dispatched_behind_it(tmp_path: Path) -> None:
+    first, second = id_of("work", {"n": 1}), id_of("work", {"n": 2})
+    claim = ("claim", {"worker": "w", "kinds": ["work"]})
+    with (
+        InProcessDaemon(tmp_path) as daemon,
+        WireClient(daemon.address) as client,
+        SlowLooks(daemon, first, second) as looks,
+    ):
+        _, claimed = send_all(client, ("dispatch", {"kind": "work", "inputs": {"n": 1}}), claim)
+        looks.began[first].wait()
+        dispatched, behind = send_all(client, ("dispatch", {"kind": "work", "inputs": {"n": 2}}), claim)
+        client.pump()
+        assert not client.answered(claimed)
+        looks.let_go(first)
+        assert client.result(claimed)["handoff"] == first
+        client.pump()
+        assert not client.answered(dispatched)
+        assert not client.answered(behind)
+        looks.let_go(second)
+        assert client.result(behind)["handoff"] == second
+
+
+def test_a_claim_by_kinds_behind_a_dispatch_that_is_refused_goes_on(client: WireClient) -> None:
+    handoff = client.dispatch()
+    for inputs in ({"other": 1}, LONG_INPUTS):
+        refused, claimed = send_all(
+            client,
+            ("dispatch", {"kind": "work", "inputs": inputs, "handoff": "0" * 64}),
+            ("claim", {"worker": "w", "kinds": ["work"], "nonce": "n"}),
+        )
+        assert not client.reply(refused)["ok"]
+        assert client.result(claimed)["handoff"] == handoff

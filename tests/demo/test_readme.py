@@ -11,10 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import dhp_client.sync
+
 from ..support.daemon_process import DaemonProcess
 
 README = Path(__file__).parents[2] / "README.md"
 PRINTED_PORT = "8471"
+FINAL_LINE = "completed {'counted': 6}"
 
 # `nc -N HOST PORT` for machines without it: the same bytes over the same kind of socket, half-closed at their end.
 NC = f"""
@@ -42,6 +45,12 @@ def run_program(source: str, folder: Path) -> "subprocess.Popen[str]":
     )
 
 
+def stop_daemon(folder: Path) -> None:
+    daemon = folder / ".dhp" / "dhpd.json"
+    if daemon.exists():
+        os.kill(msgspec.json.decode(daemon.read_bytes())["pid"], signal.SIGTERM)
+
+
 @pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
 def test_a_program_goes_on_where_it_was_killed_and_runs_once(number: int, tmp_path: Path) -> None:
     source = blocks("python")[number]
@@ -53,15 +62,49 @@ def test_a_program_goes_on_where_it_was_killed_and_runs_once(number: int, tmp_pa
         with run_program(source, tmp_path) as second:
             out, _ = second.communicate(timeout=60)
         *counted, result = out.splitlines()
-        assert result == "{'counted': 6}"
+        assert result == FINAL_LINE
         assert counted in (["3", "4", "5", "6"], ["2", "3", "4", "5", "6"])  # At most one step is done twice.
         with run_program(source, tmp_path) as third:
             out, _ = third.communicate(timeout=60)
-        assert (third.returncode, out) == (0, "{'counted': 6}\n")
+        assert (third.returncode, out) == (0, f"{FINAL_LINE}\n")
     finally:
-        daemon = tmp_path / ".dhp" / "dhpd.json"
-        if daemon.exists():
-            os.kill(msgspec.json.decode(daemon.read_bytes())["pid"], signal.SIGTERM)
+        stop_daemon(tmp_path)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
+def test_a_program_in_a_second_terminal_waits_for_the_first(number: int, tmp_path: Path) -> None:
+    source = blocks("python")[number]
+    try:
+        with run_program(source, tmp_path) as first:
+            assert first.stdout is not None
+            assert first.stdout.readline() == "1\n"
+            with run_program(source, tmp_path) as second:
+                assert second.communicate(timeout=60)[0] == f"{FINAL_LINE}\n"
+            assert first.communicate(timeout=60)[0].splitlines()[-1] == FINAL_LINE
+        assert (first.returncode, second.returncode) == (0, 0)
+    finally:
+        stop_daemon(tmp_path)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
+def test_sigterm_hands_a_programs_work_back_and_dead_work_is_told(number: int, tmp_path: Path) -> None:
+    source = blocks("python")[number]
+    try:
+        with run_program(source, tmp_path) as stopped:
+            assert stopped.stdout is not None
+            assert stopped.stdout.readline() == "1\n"
+            stopped.terminate()
+        assert stopped.returncode == 143
+        with dhp_client.sync.connect(tmp_path / ".dhp") as client:
+            (found,) = client.list(kind="count").handoffs
+            assert (found.status, found.failures) == ("pending", 0)
+            with client.claim(found.handoff) as task:
+                task.fail("Broken", retry=False)
+        with run_program(source, tmp_path) as last:
+            assert last.communicate(timeout=60)[0] == "dead None\n"
+        assert last.returncode == 0
+    finally:
+        stop_daemon(tmp_path)
 
 
 def test_there_are_no_programs_but_those_that_are_run() -> None:

@@ -16,12 +16,13 @@ FINAL = ("completed", "cancelled", "dead")
 
 @dataclass(frozen=True)
 class Piece:
-    """One handoff. `commit` is the number of the commit that its newest change goes with."""
+    """One handoff. `commit` is that which its newest change goes with, `turn` that of its newest one but a checkpoint."""
 
     number: int
     kind: str
     priority: int
     commit: int
+    turn: int = 0
     status: str = "pending"
     fence: int = 0
     claims: int = 0
@@ -72,7 +73,8 @@ class Model:
     # --- changes and answers -----------------------------------------------------------------------------------------
 
     def change(self, name: str, piece: Piece, **members: Any) -> Piece:
-        after = self.pieces[name] = replace(piece, commit=self.commit, **members)
+        turn = piece.turn if "states" in members else self.commit
+        after = self.pieces[name] = replace(piece, commit=self.commit, turn=turn, **members)
         self.newest = self.commit
         if self.claimable(after):
             self.freed.append(name)

@@ -1,17 +1,25 @@
-"""Batches: as large as a commit may be, and no command split over two."""
+"""Batches: as large as a commit may be, and no handoff's change split over two."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec import Raw
 
 from dhp_protocol.limits import Limits
-from dhp_protocol.messages import Cancel, Checkpoint, Dispatch, Goodbye
+from dhp_protocol.messages import Cancel, Checkpoint, Claim, Dispatch, Goodbye, Heartbeat, LeaseRef, Request
 from dhpd.engine.journal import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES
+from dhpd.engine.serving import SERVED_AFTER_ENDS
 from tests.support.engine_world import TTL_MS, Outcome, World
+
+
+def dispatch(number: int, **members: Any) -> Dispatch:
+    return Dispatch(kind="work", inputs=Raw(b'{"n":%d}' % number), **members)
 
 
 def flood(world: World, count: int) -> None:
     for number in range(count):
-        world.send(Dispatch(kind="work", inputs=Raw(b'{"n":%d}' % number)))
+        world.send(dispatch(number))
 
 
 def batches(world: World) -> list[int]:
@@ -40,24 +48,52 @@ def test_a_batch_is_closed_by_bytes_too() -> None:
     assert max(sizes) == MAX_BATCH_BYTES // state_bytes
 
 
-@pytest.mark.parametrize("command", ["cancel with children", "goodbye"])
-def test_a_command_is_never_split(command: str) -> None:
+MANY: dict[str, Callable[[str, list[LeaseRef]], Request]] = {
+    "cancel with children": lambda parent, leases: Cancel(handoff=parent, children=True),
+    "goodbye": lambda parent, leases: Goodbye(),
+    "heartbeat of what is over": lambda parent, leases: Heartbeat(leases=leases),
+}
+
+
+@pytest.mark.parametrize("command", MANY)
+def test_a_command_about_many_handoffs_is_committed_in_pieces_and_answered_after_the_last(command: str) -> None:
+    world = World()
+    parent, mine = world.dispatch(), world.connect("mine")
+    calls = [world.send(dispatch(number, parent=parent)) for number in range(2 * MAX_BATCH_ENTRIES)]
+    world.commit()
+    leases = []
+    for call in calls:
+        claimed = world.send(Claim(worker="ada", handoff=call.result().handoff), on=mine)
+        leases.append((call.result().handoff, claimed))
+    world.commit()
+    refs = [LeaseRef(handoff=handoff, fence=claimed.result().fence) for handoff, claimed in leases]
+    if command == "heartbeat of what is over":
+        world.jump(TTL_MS)
+    call = world.send(MANY[command](parent, refs), on=mine)
+    sizes = []
+    while world.engine.wants_commit(world.now):
+        assert not call.answered or command == "heartbeat of what is over"
+        sizes.append(len(world.take().entries))
+        world.finish()
+    assert sum(sizes) >= len(refs)
+    assert max(sizes) <= MAX_BATCH_ENTRIES + 1
+    assert call.result() is not None
+
+
+def test_a_crash_between_the_pieces_leaves_the_rest_to_the_same_request_again() -> None:
     world = World()
     parent = world.dispatch()
-    mine = world.connect("mine")
-    children = [world.dispatch(parent=parent) for _ in range(100)]
-    if command == "goodbye":
-        for child in children:
-            world.claim(child, on=mine)
-    flood(world, MAX_BATCH_ENTRIES - 50)
-    call = world.send(Goodbye() if command == "goodbye" else Cancel(handoff=parent, children=True), on=mine)
-    flood(world, 2 * MAX_BATCH_ENTRIES)
-    batch = world.take()
-    own = [entry for entry in batch.entries if entry.handoff in children]
-    assert len(own) == 100
+    for number in range(MAX_BATCH_ENTRIES):
+        world.send(dispatch(number, parent=parent))
+    world.commit()
+    call = world.send(Cancel(handoff=parent, children=True))
+    world.take()
+    world.finish()
     assert not call.answered
-    world.finish(Outcome.KEPT)
-    assert call.answered
+    world.restart()
+    assert world.engine.ledger.counts["pending"] > 0
+    world.run(Cancel(handoff=parent, children=True))
+    assert world.engine.ledger.counts["pending"] == 0
 
 
 def test_an_end_and_the_death_that_follows_it_are_in_one_batch() -> None:
@@ -86,6 +122,57 @@ def test_many_leases_that_end_at_one_tick_are_committed_in_pieces() -> None:
     sizes = batches(world)
     assert sum(sizes) == len(handoffs)
     assert max(sizes) <= MAX_BATCH_ENTRIES + 1
+
+
+def test_between_the_ends_of_one_tick_other_requests_are_carried_out() -> None:
+    """What isn't due at the tick's reading may still be renewed, and what is may not."""
+    world = World()
+    due = [world.dispatch() for _ in range(3)]
+    fences = [world.claim(handoff) for handoff in due]
+    other, other_fence = world.held()
+    world.engine.leases.renew(world.engine.leases._leases[other, other_fence], world.now.lease_ms + 1)
+    world.jump(TTL_MS)
+    steps = world.engine.tick_in_steps(world.now)
+    next(steps)
+    assert [world.facts(handoff).status for handoff in due] == ["orphaned", "running", "running"]
+    refs = [LeaseRef(handoff=due[1], fence=fences[1]), LeaseRef(handoff=other, fence=other_fence)]
+    assert world.send(Heartbeat(leases=refs)).result().renewed == [other]
+    for _ in steps:
+        pass
+    assert {world.facts(handoff).status for handoff in due} == {"orphaned"}
+    assert world.deadline_ms(other) == TTL_MS
+
+
+def test_a_tick_ends_no_more_leases_once_the_store_is_away() -> None:
+    world = World()
+    held = [world.dispatch() for _ in range(3)]
+    for handoff in held:
+        world.claim(handoff)
+    world.jump(TTL_MS)
+    steps = world.engine.tick_in_steps(world.now)
+    next(steps)
+    world.take()
+    world.lose_or_keep(Outcome.FAILS)
+    for _ in steps:
+        pass
+    assert [world.facts(handoff).status for handoff in held] == ["orphaned", "running", "running"]
+    world.find_out()
+    world.commit()
+    assert {world.status(handoff).status for handoff in held} == {"orphaned"}
+
+
+def test_what_a_long_tick_frees_goes_to_who_waits_before_it_is_over() -> None:
+    world = World()
+    for _ in range(2 * SERVED_AFTER_ENDS):
+        world.held()
+    waiter = world.send(Claim(worker="bob", kinds=["work"], wait_ms=60_000))
+    world.jump(TTL_MS)
+    for _ in world.engine.tick_in_steps(world.now):
+        if not world.engine.waiting.every_claim():
+            break
+    assert world.engine.ledger.counts["running"] == SERVED_AFTER_ENDS + 1
+    world.commit()
+    assert waiter.answered
 
 
 def test_while_one_is_on_its_way_the_next_gathers() -> None:

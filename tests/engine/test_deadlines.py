@@ -6,7 +6,7 @@ from dhpd.engine.deadlines import Deadlines
 
 
 class Item:
-    def __init__(self, deadline_ms: int | None) -> None:
+    def __init__(self, deadline_ms: int) -> None:
         self.deadline_ms = deadline_ms
         self.deadline_entry = 0
 
@@ -45,13 +45,41 @@ def test_one_that_moved_earlier_comes_then_and_once() -> None:
     assert list(deadlines.due(99)) == []
 
 
-def test_one_that_is_none_never_comes() -> None:
+def test_one_that_was_removed_never_comes() -> None:
     deadlines, (item, other) = minded(10, 20)
-    item.deadline_ms = None
+    deadlines.remove(item)
+    deadlines.remove(item)
     assert deadlines.next_ms() == 20
     assert list(deadlines.due(99)) == [other]
-    deadlines.add(item)
+    deadlines.remove(other)
     assert deadlines.next_ms() is None
+    deadlines.add(item)
+    assert list(deadlines.due(10)) == [item]
+
+
+def test_one_may_be_removed_while_others_come() -> None:
+    deadlines, items = minded(*range(1_000))
+    came = []
+    for item in deadlines.due(999):
+        came.append(item)
+        for other in items[item.deadline_ms + 1 : item.deadline_ms + 4]:
+            deadlines.remove(other)
+    assert came == items[::4]
+
+
+def test_what_is_not_minded_any_more_is_not_kept() -> None:
+    """A lease of an hour that ended after a second isn't remembered for an hour."""
+    deadlines, _ = minded(1)
+    for _ in range(10_000):
+        item = Item(3_600_000)
+        deadlines.add(item)
+        deadlines.remove(item)
+    assert len(deadlines._heap) <= 128
+    item = Item(3_600_000)
+    for _ in range(10_000):
+        item.deadline_ms -= 1
+        deadlines.add(item)
+    assert len(deadlines._heap) <= 128
 
 
 def test_one_that_was_due_may_be_minded_again() -> None:
@@ -83,7 +111,7 @@ def test_random_moves_bring_each_at_its_time(rng: random.Random) -> None:
         came: dict[int, int] = {}
         for now_ms in range(220):
             for item in rng.sample(items, 3):
-                if id(item) not in came and item.deadline_ms is not None and item.deadline_ms > now_ms:
+                if id(item) not in came and item.deadline_entry and item.deadline_ms > now_ms:
                     move = rng.choice(["later", "earlier", "never"])
                     if move == "later":
                         item.deadline_ms += rng.randrange(50)
@@ -91,10 +119,9 @@ def test_random_moves_bring_each_at_its_time(rng: random.Random) -> None:
                         item.deadline_ms = rng.randrange(now_ms, item.deadline_ms)
                         deadlines.add(item)
                     elif rng.random() < 0.1:
-                        item.deadline_ms = None
+                        deadlines.remove(item)
             for item in deadlines.due(now_ms):
                 assert id(item) not in came
-                assert item.deadline_ms is not None
                 assert item.deadline_ms == now_ms
                 came[id(item)] = now_ms
-            assert all(id(i) in came or i.deadline_ms is None or i.deadline_ms > now_ms for i in items)
+            assert all(id(i) in came or not i.deadline_entry or i.deadline_ms > now_ms for i in items)

@@ -84,7 +84,6 @@ REFUSALS: dict[str, Ask] = {
     "late fail": lambda handoff, fence: Fail(handoff=handoff, fence=fence, error=OOPS),
     "recover": lambda handoff, fence: Recover(worker="bob", handoff=handoff),
     "ack": lambda handoff, fence: Ack(handoff=handoff),
-    "lost in a heartbeat": lambda handoff, fence: Heartbeat(leases=[LeaseRef(handoff=handoff, fence=fence)]),
 }
 
 
@@ -145,6 +144,48 @@ def test_what_depends_on_nothing_leaves_at_once(request_of: Ask, store: str) -> 
     call = world.send(request_of(handoff, fence))
     assert call.answered
     assert call.result() is not None
+
+
+def test_a_heartbeat_calls_lost_only_what_is_lost_on_disk_and_holds_back_nobody_for_the_rest() -> None:
+    world = World()
+    (kept, kept_fence), (gone, gone_fence) = world.held(), world.held()
+    beat = Heartbeat(leases=[LeaseRef(kept, kept_fence), LeaseRef(gone, gone_fence), LeaseRef("0" * 64, 1)])
+    world.send(Release(handoff=gone, fence=gone_fence))
+    world.take()
+    call = world.send(beat)
+    assert (call.result().renewed, call.result().lost) == ([kept], ["0" * 64])
+    world.finish()
+    assert (world.run(beat).renewed, world.run(beat).lost) == ([kept], [gone, "0" * 64])
+
+
+def test_a_lease_that_a_heartbeat_finds_over_is_called_lost_by_the_next_one() -> None:
+    world = World()
+    handoff, fence = world.held()
+    beat = Heartbeat(leases=[LeaseRef(handoff, fence)])
+    world.jump(TTL_MS)
+    call = world.send(beat)
+    assert (call.result().renewed, call.result().lost) == ([], [])
+    world.commit()
+    assert world.run(beat).lost == [handoff]
+
+
+def test_a_loss_is_told_however_busy_the_next_holder_is() -> None:
+    world = World()
+    handoff, fence = world.orphaned()
+    newer = world.claim(handoff, "bob")
+    world.send(Checkpoint(handoff=handoff, fence=newer, state=Raw(b"1")))
+    assert world.send(Heartbeat(leases=[LeaseRef(handoff, fence)])).result().lost == [handoff]
+
+
+def test_a_loss_that_is_undone_was_never_told() -> None:
+    world = World()
+    handoff, fence = world.held()
+    world.send(Release(handoff=handoff, fence=fence))
+    world.take()
+    beat = Heartbeat(leases=[LeaseRef(handoff, fence)])
+    assert world.send(beat).result().lost == []
+    world.finish(Outcome.FAILS)
+    assert world.run(beat).renewed == [handoff]
 
 
 def test_an_event_leaves_when_it_is_on_disk() -> None:

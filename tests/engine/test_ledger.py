@@ -65,6 +65,15 @@ def test_a_delay_of_what_has_been_claimed_meanwhile_frees_nothing() -> None:
     assert ledger.freed == []
 
 
+def test_a_delay_that_counts_no_more_is_not_kept() -> None:
+    ledger = Ledger()
+    for number in range(1_000):
+        one = put(ledger, replace(handoff(number), not_before_ms=NOW_MS + 10**9))
+        put(ledger, in_status(one, "cancelled"))
+    assert ledger.next_maturity_ms() is None
+    assert len(ledger._delayed._heap) <= 128
+
+
 def test_descendants_are_those_that_have_not_ended() -> None:
     ledger = Ledger()
     parent = put(ledger, handoff(1))

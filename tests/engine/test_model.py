@@ -306,9 +306,10 @@ class EngineAgainstModel(RuleBasedStateMachine):
             model.ends[name, fence] = model.now_ms + TTL_MS
             model.say(call, ("renewed",), 0)
             return
+        told = piece is None or ((piece.status, piece.held) != ("running", fence) and piece.turn <= model.on_disk)
         if piece is not None and piece.status == "running" and piece.held == fence:
             model.look(name)
-        model.say(call, ("lost",), model.newest)
+        model.say(call, ("lost",) if told else ("neither",), 0)
         model.serve()
 
     # --- time and the disk -------------------------------------------------------------------------------------------
@@ -405,7 +406,7 @@ def said(answer: Any) -> tuple[Any, ...]:
         case "CancelReply":
             return "cancelled", answer.status
         case "HeartbeatReply":
-            return ("renewed",) if answer.renewed else ("lost",)
+            return ("renewed",) if answer.renewed else ("lost",) if answer.lost else ("neither",)
         case "ResultReply":
             return "result", answer.status, None if answer.result is UNSET else bytes(answer.result)
         case "StatusReply":

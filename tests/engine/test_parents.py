@@ -106,7 +106,7 @@ def test_grandchildren_are_reached_through_a_child_that_has_ended(restarted: boo
     assert world.facts(grandchild).status == "cancelled"
 
 
-def test_a_cancel_with_children_is_one_change() -> None:
+def test_a_cancel_with_children_that_the_disk_could_not_keep_is_undone_and_may_be_sent_again() -> None:
     world = World()
     handoffs = line(world, 20)
     world.send(Cancel(handoff=handoffs[0], children=True))

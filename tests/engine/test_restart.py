@@ -133,9 +133,8 @@ def test_a_lease_that_ended_while_nobody_ran_ends_at_the_first_tick() -> None:
     handoff, fence = world.held()
     world.restart()
     world.restart(after_ms=TTL_MS)
-    late = world.send(heartbeat(handoff, fence))
-    world.commit()
-    assert late.result().lost == [handoff]
+    assert world.run(heartbeat(handoff, fence)).renewed == []
+    assert world.run(heartbeat(handoff, fence)).lost == [handoff]
     assert world.facts(handoff).status == "orphaned"
 
 

@@ -429,18 +429,51 @@ def test_a_claim_that_cannot_be_stored_leaves_no_lease() -> None:
     assert world.run(Claim(worker="bob", handoff=handoff, nonce="n1")).fence == 1
 
 
-def test_what_could_not_be_stored_is_not_lost_with_what_was_stored_of_it_before() -> None:
+@pytest.mark.parametrize("its_facts_are", ["in its batch", "in the batch behind it"])
+@pytest.mark.parametrize("killed_after", ["one commit", "all commits"])
+def test_what_could_not_be_stored_is_not_lost_with_what_was_stored_of_it_before(
+    its_facts_are: str, killed_after: str
+) -> None:
     """The table of facts is never said to hold records that it lacks."""
     world = World()
     handoff, fence = world.held()
+    if its_facts_are == "in its batch":
+        world.jump(1_000)
     world.send(Checkpoint(handoff=handoff, fence=fence, state=Raw(b"1")))
-    world.take()
+    assert (handoff in world.take().flushed) == (its_facts_are == "in its batch")
+    world.send(dispatch(-1))
     world.jump(1_000)
     for number in range(600):  # Enough for a batch that is closed, with its slice of the table, behind this one.
         world.send(dispatch(number))
     assert world.engine.journal.sealed
     world.finish(Outcome.POISON)
-    world.commit()
+    if killed_after == "one commit":
+        world.take()
+        world.finish()
+    else:
+        world.commit()
+    world.restart()
+    assert world.status(handoff).fence == fence
+
+
+def test_facts_that_were_on_their_way_twice_when_the_disk_failed_are_lacking_from_the_first_time_on() -> None:
+    world = World()
+    handoff, fence = world.held()
+    for number in range(300):  # More than one slice of the table.
+        world.send(dispatch(number))
+    while world.engine.journal.sealed or world.engine.journal.gathering.entries:
+        world.take()
+        world.finish()
+    world.jump(1_000)
+    world.send(dispatch(-1))
+    assert handoff in world.take().flushed
+    world.send(Checkpoint(handoff=handoff, fence=fence, state=Raw(b"1")))
+    for number in range(1_000, 1_600):
+        world.send(dispatch(number))
+    assert world.engine.journal.sealed
+    world.finish(Outcome.FAILS)
+    world.take()
+    world.finish()
     world.restart()
     assert world.status(handoff).fence == fence
 

@@ -6,7 +6,7 @@ run replays exactly. The engine is the real one; only its shell (sockets, timers
 
 import heapq
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -50,6 +50,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     daemon_pause: float = 1.5
     worker_pause: float = 3.0
     worker_death: float = 2.0
+    tick_takes_a_break: float = 30.0
 
 
 NO_FAULTS = Faults(
@@ -62,6 +63,7 @@ NO_FAULTS = Faults(
     daemon_pause=0,
     worker_pause=0,
     worker_death=0,
+    tick_takes_a_break=0,
 )
 
 
@@ -148,6 +150,7 @@ class SimulatedDaemon:
         settings = Settings(limits=LIMITS, terms=TERMS)
         self.engine = Engine(settings, lambda: f"own-{self._life}-{next(names)}")
         self._lease_clock = LeaseClock(self.world.now_ms)
+        self._ticking = False
         loaded = now_of(self.store.load())
         self._head = loaded.head
         self.engine.load(
@@ -252,6 +255,8 @@ class SimulatedDaemon:
     def _worked(self) -> None:
         self._deliver()
         self._consider_commit()
+        if self._ticking:
+            return
         now = self._now()
         due_ms = max(self.engine.next_tick_ms(now), now.lease_ms + 10)
         if due_ms < self._lease_clock.next_tick_ms:
@@ -263,7 +268,7 @@ class SimulatedDaemon:
         self.world.at(self._lease_clock.until_tick_ms(self.world.now_ms), lambda: self._tick(life, planned_ms))
 
     def _tick(self, life: int, planned_ms: int) -> None:
-        if life != self._life or planned_ms != self._lease_clock.next_tick_ms:
+        if life != self._life or self._ticking or planned_ms != self._lease_clock.next_tick_ms:
             return
         if self.world.now_ms < self._paused_until_ms:
             wake_ms = self._paused_until_ms - self.world.now_ms + self.world.between(0, 1)
@@ -272,9 +277,25 @@ class SimulatedDaemon:
         reading_ms = self._lease_clock.tick(self.world.now_ms)
         self._paused_until_ms = 0
         self._wake(life)  # What waits on the sockets is taken in at a time before the ends.
+        self._lease_clock.stand(reading_ms)
+        self._ticking = True
         now = Now(reading_ms, self.world.now_ms)
-        self.engine.tick(now)
-        self._lease_clock.schedule(max(self.engine.next_tick_ms(now), reading_ms + 10))
+        self._end(life, now, self.engine.tick_in_steps(now))
+
+    def _end(self, life: int, now: Now, steps: Iterator[None]) -> None:
+        """Some of what is due ends; before the rest does, other things may happen."""
+        if life != self._life:
+            return
+        if self.world.now_ms < self._paused_until_ms:
+            self.world.at(self._paused_until_ms - self.world.now_ms, lambda: self._end(life, now, steps))
+            return
+        for _ in steps:
+            if self.world.chance(self.world.faults.tick_takes_a_break):
+                self.world.at(self.world.between(0, 5), lambda: self._end(life, now, steps))
+                self._worked()
+                return
+        self._lease_clock.schedule(max(self.engine.next_tick_ms(now), now.lease_ms + 10))
+        self._ticking = False
         self._plan_tick()
         self._worked()
 

@@ -27,6 +27,7 @@ from dhpd.store import sqlite as sqlite_module
 from dhpd.store.backend import Appended, StoreBackend, StoreError
 from dhpd.store.group_commit import GroupCommit
 from dhpd.store.reading import resolve
+from dhpd.store.rows import record_row
 from dhpd.store.sqlite import SqliteStore
 from tests.support.engine_world import START, TERMS
 from tests.support.faulty_store import FaultyStore
@@ -236,9 +237,9 @@ async def test_many_failures_in_a_row_lose_nothing_that_was_acknowledged(
 
 def poison(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[Any], bool]) -> None:
     """Such entries become rows that SQLite refuses."""
-    row = sqlite_module._row
+    row = record_row
     monkeypatch.setattr(
-        sqlite_module, "_row", lambda entry: row(replace(entry, prev=2**63) if is_bad(entry) else entry)
+        sqlite_module, "record_row", lambda entry: row(replace(entry, prev=2**63) if is_bad(entry) else entry)
     )
 
 

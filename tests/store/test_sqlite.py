@@ -2,17 +2,19 @@
 
 import asyncio
 import sqlite3
+import threading
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from dhpd.engine.facts import Handoff
 from dhpd.engine.journal import Extension
 from dhpd.engine.operations import Engine
-from dhpd.store import schema
-from dhpd.store import sqlite as sqlite_module
+from dhpd.store import long_reads, schema
 from dhpd.store.backend import DiskError, StoreError
 from dhpd.store.sqlite import SqliteStore
 from tests.support.engine_world import START, World
@@ -71,26 +73,28 @@ async def test_the_file_is_marked_and_each_commit_is_synced(sqlite: SqliteKit) -
     assert rows(sqlite.path, "pragma application_id") == [(schema.APPLICATION_ID,)]
     assert rows(sqlite.path, "pragma user_version") == [(schema.VERSION,)]
     assert rows(sqlite.path, "pragma journal_mode") == [("wal",)]
-    assert await settings_of(sqlite.store) == (2, 1)
+    assert await settings_of(sqlite.store) == (2, 1, 1)
     assert sqlite.store.durability == "power loss"
     await sqlite.store.settle()
-    assert await settings_of(sqlite.store) == (2, 1), "also after it was opened anew"
+    assert await settings_of(sqlite.store) == (2, 1, 1), "also after it was opened anew"
 
 
 async def test_without_power_safety_it_says_so(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.sqlite", power_safe=False)
-    assert await settings_of(store) == (1, 1)
+    assert await settings_of(store) == (1, 1, 1)
     assert store.durability == "process crash"
     await store.close()
 
 
-async def settings_of(store: SqliteStore) -> tuple[int, int]:
-    """`synchronous` of the writing connection, `query_only` of the reading one."""
+async def settings_of(store: SqliteStore) -> tuple[int, int, int]:
+    """`synchronous` of the writing connection, `query_only` of the two reading ones."""
     cursor = await store._writer.execute("pragma synchronous")
     (synchronous,) = await cursor.fetchone() or ()
-    cursor = await store._reader.execute("pragma query_only")
-    (query_only,) = await cursor.fetchone() or ()
-    return synchronous, query_only
+    query_only = []
+    for reader in (store._lookups, store._pages):
+        cursor = await reader.execute("pragma query_only")
+        query_only += await cursor.fetchone() or ()
+    return synchronous, query_only[0], query_only[1]
 
 
 async def test_a_second_daemon_cannot_write_beside_the_first(sqlite: SqliteKit) -> None:
@@ -178,13 +182,16 @@ async def test_a_connection_that_is_gone_is_a_disk_error_and_settle_brings_it_ba
     stories.dispatch(name(1))
     await sqlite.store.append(stories.batch(), 0)
     await sqlite.store._writer.close()
-    await sqlite.store._reader.close()
+    await sqlite.store._lookups.close()
+    await sqlite.store._pages.close()
     stories.claim(name(1))
     batch = stories.batch()
     with pytest.raises(DiskError):
         await sqlite.store.append(batch, 1)
     with pytest.raises(DiskError):
         await sqlite.store.payloads([1])
+    with pytest.raises(DiskError):
+        await sqlite.store.records_after(0, 1)
     assert await sqlite.store.settle() == 1
     assert (await sqlite.store.append(batch, 1)).head == 2
 
@@ -241,31 +248,139 @@ async def test_what_one_appends_the_other_side_reads_only_when_it_is_committed(s
 # --- size -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_list_with_a_rare_label_goes_through_all_chunks(
-    sqlite: SqliteKit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_module, "LIST_CHUNK", 7)
+@pytest.fixture
+async def many(sqlite: SqliteKit, monkeypatch: pytest.MonkeyPatch) -> Stories:
+    """Fifty handoffs: each tenth of a rare kind and with a rare label, the last one running. A list scans 7 rows a step."""
+    monkeypatch.setattr(long_reads, "SCAN_ROWS", 7)
+    monkeypatch.setattr(long_reads, "MAX_SCANNED_ROWS", 21)
     stories = Stories()
-    for number in range(50):
-        stories.dispatch(name(number), labels={"rare": "yes"} if number % 20 == 0 else None)
-    await sqlite.append(stories.batch(facts_of=[name(number) for number in range(50)]))
-    lookup = replace(EVERYTHING, label="rare=yes", limit=2)
+    for number in range(1, 51):
+        rare: dict[str, Any] = {"kind": "rare", "labels": {"é": "yes=1"}} if number % 10 == 0 else {}
+        stories.dispatch(name(number), **rare)
+    stories.claim(name(50), "ada")
+    await sqlite.append(stories.batch(facts_of=stories.facts, covers=stories.position))
+    return stories
+
+
+def numbers(page: list[Handoff]) -> list[int]:
+    return [facts.number for facts in page]
+
+
+RARE = pytest.mark.parametrize("rare", [{"kind": "rare"}, {"label": "é=yes=1"}], ids=str)
+
+
+@RARE
+async def test_a_list_goes_through_so_many_rows_and_the_next_goes_on(
+    sqlite: SqliteKit, many: Stories, rare: dict[str, str]
+) -> None:
+    lookup = replace(EVERYTHING, **rare)
+    pages = []
+    after: int | None = 0
+    while after is not None:
+        page, after = await sqlite.store.handoffs(replace(lookup, after=after))
+        pages.append((numbers(page), after))
+    assert pages == [([10, 20], 21), ([30, 40], 42), ([50], None)]
+
+
+async def test_a_page_of_a_list_may_be_empty_although_there_are_more(sqlite: SqliteKit, many: Stories) -> None:
+    lookup = replace(EVERYTHING, kind="rare", label="é=yes=1")
+    assert await sqlite.store.handoffs(replace(lookup, kind="none")) == ([], 21)
+    assert await sqlite.store.handoffs(replace(lookup, after=42, kind="none")) == ([], None)
+    assert await sqlite.store.handoffs(replace(lookup, label="é=yes")) == ([], 21)
+
+
+@RARE
+async def test_a_full_page_says_whether_there_are_more(sqlite: SqliteKit, many: Stories, rare: dict[str, str]) -> None:
+    lookup = replace(EVERYTHING, limit=1, **rare)
     page, after = await sqlite.store.handoffs(lookup)
-    assert [int(facts.id, 16) for facts in page] == [0, 20]
-    assert after is not None
-    rest, end = await sqlite.store.handoffs(replace(lookup, after=after))
-    assert ([int(facts.id, 16) for facts in rest], end) == ([40], None)
+    assert (numbers(page), after) == ([10], 10)
+    page, after = await sqlite.store.handoffs(replace(lookup, after=42))
+    assert (numbers(page), after) == ([50], None)
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"status": "running"}, {"worker": "ada"}, {"worker": "ada", "kind": "rare"}], ids=str
+)
+async def test_a_list_of_what_runs_goes_through_nothing_else(
+    sqlite: SqliteKit, many: Stories, wanted: dict[str, str]
+) -> None:
+    page, after = await sqlite.store.handoffs(replace(EVERYTHING, **wanted))
+    assert (numbers(page), after) == ([50], None)
 
 
 async def test_a_long_history_is_walked_to_its_beginning(sqlite: SqliteKit) -> None:
+    await long_history(sqlite)
+    assert [r.position for r in await sqlite.store.records_of(3_002, 0, 5)] == [1, 2, 3, 4, 5]
+    assert [c.seq for c in await sqlite.store.checkpoints_of(3_002, 0, 5)] == [1, 2, 3, 4, 5]
+    assert [c.seq for c in await sqlite.store.checkpoints_of(3_002, 2_998, 5)] == [2_999, 3_000]
+
+
+async def test_pages_of_a_long_history_join_over_slices_and_pruned_checkpoints(
+    sqlite: SqliteKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_reads, "SLICE_RECORDS", 10)
+    await long_history(sqlite, 100)
+    await sqlite.prune(range(3, 33))  # Checkpoints 1 to 30.
+    for limit in (1, 7, 10, 30, 1_000):
+        seen: list[int] = []
+        while page := await sqlite.store.records_of(102, seen[-1] if seen else 0, limit):
+            seen += [stored.record.n for stored in page]
+            assert len(page) <= limit
+        assert seen == [1, 2, *range(33, 103)]
+        seqs: list[int] = []
+        while checkpoints := await sqlite.store.checkpoints_of(102, seqs[-1] if seqs else 0, limit):
+            seqs += [facts.seq for facts in checkpoints]
+        assert seqs == list(range(31, 101))
+
+
+async def long_history(sqlite: SqliteKit, checkpoints: int = 3_000) -> None:
     stories = Stories()
     stories.dispatch(name(1))
     stories.claim(name(1))
-    for _ in range(3_000):
+    for _ in range(checkpoints):
         stories.checkpoint(name(1), b"1")
-    await sqlite.append(stories.batch())
-    assert [r.position for r in await sqlite.store.records_of(3_002, 0, 5)] == [1, 2, 3, 4, 5]
-    assert [c.seq for c in await sqlite.store.checkpoints_of(3_002, 2_998, 5)] == [2_999, 3_000]
+    await sqlite.append(stories.batch(facts_of=[name(1)]))
+
+
+# --- who waits for whom ---------------------------------------------------------------------------------------------
+
+
+async def ended_first(long: Awaitable[Any], short: Awaitable[Any]) -> str:
+    """Which of two reads ends first, when the short one begins right behind the long one."""
+    order: list[str] = []
+
+    async def note(which: str, read: Awaitable[Any]) -> None:
+        await read
+        order.append(which)
+
+    await asyncio.gather(note("long", long), note("short", short))
+    return order[0]
+
+
+@pytest.mark.parametrize("read", ["records_of", "checkpoints_of"])
+async def test_a_walk_through_a_long_history_lets_others_read_in_between(sqlite: SqliteKit, read: str) -> None:
+    await long_history(sqlite)
+    walk = getattr(sqlite.store, read)(3_002, 0, 1)
+    assert await ended_first(walk, sqlite.store.records_after(0, 1)) == "short"
+
+
+@pytest.mark.parametrize("wanted", [{"kind": "none"}, {"label": "none=1"}], ids=str)
+async def test_a_list_that_finds_little_lets_others_read_in_between(
+    sqlite: SqliteKit, many: Stories, wanted: dict[str, str]
+) -> None:
+    listed = sqlite.store.handoffs(replace(EVERYTHING, **wanted))
+    assert await ended_first(listed, sqlite.store.records_after(0, 1)) == "short"
+
+
+async def test_what_is_looked_up_in_a_moment_does_not_wait_for_a_page(sqlite: SqliteKit) -> None:
+    await long_history(sqlite, 1)
+    going_on = threading.Event()
+    long = asyncio.create_task(sqlite.store._read_page(lambda db: going_on.wait()))
+    assert await sqlite.store.payloads([3]) == {3: b"1"}
+    assert len(await sqlite.store.facts_of([name(1)])) == 1
+    assert not long.done()
+    going_on.set()
+    await long
 
 
 async def test_a_hundred_thousand_live_handoffs_start(sqlite: SqliteKit) -> None:

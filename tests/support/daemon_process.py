@@ -21,7 +21,8 @@ ENDED_WITHIN_S = 10.0
 class DaemonProcess:
     """One daemon on `data`. `with DaemonProcess(tmp_path) as daemon:` has it ready, and gone afterwards.
 
-    `listen` holds what `--listen` takes: "127.0.0.1:0" (a free port, kept over restarts) or "unix:/path".
+    `listen` holds what `--listen` takes: "127.0.0.1:0" (a free port, kept over restarts) or "unix:/path". `wrapper` is a command
+    that becomes the one that follows it.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class DaemonProcess:
         listen: Sequence[str] = ("127.0.0.1:0",),
         arguments: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        wrapper: Sequence[str] = (),
     ) -> None:
         self.data = data
         self.addresses: list[str] = []
         self.stderr_path = data.parent / f"{data.name}.stderr"
         self._listen = list(listen)
         self._arguments = list(arguments)
+        self._wrapper = list(wrapper)
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,7 +91,7 @@ class DaemonProcess:
     def start(self) -> None:
         """Starts it and returns when it is ready; AssertionError, with its standard error, when it ends instead."""
         assert not self.alive, "this daemon runs already"
-        command = [sys.executable, "-m", "dhpd", "--data", str(self.data)]
+        command = [*self._wrapper, sys.executable, "-m", "dhpd", "--data", str(self.data)]
         for listen in self._listen:
             command += ["--listen", listen]
         with self.stderr_path.open("ab") as stderr:

@@ -5,11 +5,13 @@ import contextlib
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import uvloop
 
 from dhpd.config import Config
 from dhpd.server.daemon import Daemon
+from dhpd.server.desk import Desk
 from dhpd.store.sqlite import SqliteStore
 
 from .unreliable_store import UnreliableStore
@@ -18,12 +20,13 @@ READY_WITHIN_S = 20.0
 
 
 class InProcessDaemon:
-    """`with InProcessDaemon(tmp_path) as daemon:` has it ready; `daemon.store` is its store."""
+    """`with InProcessDaemon(tmp_path) as daemon:` has it ready; `daemon.store` is its store; `settings` are `Config`'s."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, **settings: Any) -> None:
         self.store: UnreliableStore
         self.address = ""
         self._data = data
+        self._settings = settings
         self._daemon: Daemon
         self._loop: asyncio.AbstractEventLoop
         self._ready = threading.Event()
@@ -47,7 +50,12 @@ class InProcessDaemon:
     @property
     def connections(self) -> int:
         """How many are open, as the daemon sees it."""
-        return len(self._daemon._desk.connections)
+        return len(self.desk.connections)
+
+    @property
+    def desk(self) -> Desk:
+        """Who takes the requests; what a test looks at there changes under its eyes."""
+        return self._daemon._desk
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -58,7 +66,7 @@ class InProcessDaemon:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.store = UnreliableStore(await SqliteStore.open(self._data / "dhpd.sqlite"))
-        self._daemon = Daemon(Config(listen=["127.0.0.1:0"]), self.store)
+        self._daemon = Daemon(Config(listen=["127.0.0.1:0"], **self._settings), self.store)
         await self._daemon.start(self._data)
         self.address = self._daemon.addresses[0]
         self._ready.set()

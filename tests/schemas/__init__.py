@@ -1,0 +1,1 @@
+"""Output schemas: right verdicts, refusals by name, and bounds that hold against strangers."""

@@ -1,0 +1,47 @@
+"""What the tests with a worker process, and those with a daemon, share."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dhpd.schemas.checking import Schemas
+from tests.support.daemon_process import DaemonProcess
+from tests.support.wire_client import WireClient
+
+from .support import SOON
+
+Connect = Callable[[], WireClient]
+
+
+@pytest.fixture
+async def schemas() -> AsyncIterator[Schemas]:
+    """With bounds that are reached soon."""
+    made = Schemas(SOON)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def connect(daemon: DaemonProcess) -> Iterator[Connect]:
+    """Opens connections to `daemon`; they are closed at the end of the test."""
+    opened: list[WireClient] = []
+
+    def open_one() -> WireClient:
+        opened.append(WireClient(daemon.tcp))
+        return opened[-1]
+
+    yield open_one
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def client(connect: Connect) -> WireClient:
+    return connect()

@@ -1,0 +1,146 @@
+"""The worker process: started when needed and again after its end, one job at a time, connections in turn."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dhp_protocol.errors import Overloaded, SchemaInvalid
+from dhpd.schemas import queueing
+from dhpd.schemas.helper import Refusal
+from dhpd.schemas.queueing import Queue
+from dhpd.schemas.verdicts import Bounds
+
+from .processes import has_worked
+from .processes import workers as workers_of
+from .support import SOON
+
+HANG = (b'{"pattern": "^(a+)+$"}', b'"' + b"a" * 40 + b'!"')
+PLAIN = (b'{"pattern": "^a"}', b'"a"')
+
+
+def workers() -> list[int]:
+    return workers_of(os.getpid())
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[Queue]:
+    made = Queue(SOON)
+    yield made
+    await made.close()
+
+
+def rule(refusal: Refusal | None) -> str:
+    return "" if refusal is None else str(refusal.details["rule"])
+
+
+async def test_no_worker_runs_before_it_is_needed_nor_after_the_end() -> None:
+    queue = Queue(SOON)
+    assert workers() == []
+    assert await queue.ask(1, *PLAIN) is None
+    assert len(workers()) == 1
+    await queue.close()
+    assert workers() == []
+
+
+async def test_connections_have_their_turns(queue: Queue) -> None:
+    order = []
+
+    async def ask(connection: int, name: str) -> None:
+        await queue.ask(connection, *PLAIN)
+        order.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        for index in range(4):
+            group.create_task(ask(1, f"greedy {index}"))
+        for connection in (2, 3):
+            group.create_task(ask(connection, f"other {connection}"))
+    assert order == ["greedy 0", "other 2", "other 3", "greedy 1", "greedy 2", "greedy 3"]
+
+
+async def test_one_that_hangs_costs_the_others_their_turn_and_no_more(queue: Queue) -> None:
+    async with asyncio.TaskGroup() as group:
+        hanging = [group.create_task(queue.ask(1, *HANG)) for _ in range(3)]
+        other = group.create_task(queue.ask(2, *PLAIN))
+        assert await other is None
+        assert [task.done() for task in hanging] == [True, False, False]
+    assert [rule(task.result()) for task in hanging] == ["limit"] * 3
+
+
+async def test_a_worker_that_is_killed_from_outside_is_started_again_and_the_job_done(queue: Queue) -> None:
+    assert await queue.ask(1, *PLAIN) is None
+    (first,) = workers()
+    os.kill(first, signal.SIGKILL)
+    assert await queue.ask(1, *PLAIN) is None
+    (second,) = workers()
+    assert first != second
+
+
+async def test_a_job_during_which_it_dies_twice_is_no_verdict() -> None:
+    queue = Queue(Bounds(cpu_s=60.0))
+    asked = asyncio.ensure_future(queue.ask(1, *HANG))
+    for _ in range(2):
+        while not (running := [worker for worker in workers() if has_worked(worker)]):
+            await asyncio.sleep(0.01)
+        os.kill(running[0], signal.SIGKILL)
+        while running[0] in workers():
+            await asyncio.sleep(0.01)
+    assert rule(await asked) == "limit"
+    await queue.close()
+
+
+async def test_a_worker_that_sleeps_is_killed_by_the_clock() -> None:
+    queue = Queue(SOON._replace(wall_s=0.5))
+    assert await queue.ask(1, *PLAIN) is None
+    (first,) = workers()
+    os.kill(first, signal.SIGSTOP)
+    assert rule(await queue.ask(1, *PLAIN)) == "limit"
+    assert await queue.ask(1, *PLAIN) is None
+    await queue.close()
+
+
+async def test_what_waits_is_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queueing, "MAX_WAITING_JOBS", 2)
+    hanging = [asyncio.ensure_future(queue.ask(1, *HANG))]
+    while not workers():
+        await asyncio.sleep(0.01)
+    hanging += [asyncio.ensure_future(queue.ask(1, *HANG)) for _ in range(2)]
+    await asyncio.sleep(0)  # They are in line.
+    with pytest.raises(Overloaded) as caught:
+        await queue.ask(2, *PLAIN)
+    assert caught.value.after_ms
+    assert {rule(refusal) for refusal in await asyncio.gather(*hanging)} == {"limit"}
+
+
+async def test_who_waits_when_it_is_closed_hears_of_it(queue: Queue) -> None:
+    asked = [asyncio.ensure_future(queue.ask(connection, *HANG)) for connection in (1, 1, 2)]
+    while not workers():
+        await asyncio.sleep(0.01)
+    await queue.close()
+    for task in asked:
+        with pytest.raises(Overloaded):
+            await task
+    with pytest.raises(Overloaded):
+        await queue.ask(1, *PLAIN)
+
+
+async def test_a_worker_that_can_not_be_started_is_no_verdict(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr("sys.executable", "/nowhere/python")
+        with pytest.raises(Overloaded):
+            await queue.ask(1, *PLAIN)
+        broken.setattr("sys.executable", "/bin/false")
+        with pytest.raises(Overloaded):
+            await queue.ask(1, *PLAIN)
+    assert await queue.ask(1, *PLAIN) is None
+
+
+async def test_a_schema_that_takes_too_long_to_compile_is_refused() -> None:
+    sets = r"[\\p{L}x]" * 900  # Each is a table of hundreds of ranges.
+    queue = Queue(SOON._replace(cpu_s=0.05))
+    refusal = await queue.ask(1, b'{"pattern": "%b"}' % sets.encode(), None)
+    await queue.close()
+    assert rule(refusal) == "limit"
+    assert isinstance(refusal, SchemaInvalid)
