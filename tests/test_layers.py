@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "dhp_protocol": ("dhp_protocol",),
     "dhpd.engine": ("dhp_protocol", "dhpd.engine"),
     "dhpd.store": ("dhp_protocol", "dhpd.engine", "dhpd.store"),
+    "dhpd.schemas": ("dhp_protocol", "dhpd.schemas"),
     "dhpd": ("dhp_protocol", "dhpd"),
     "dhp_client": ("dhp_protocol", "dhp_client"),
 }

@@ -26,7 +26,6 @@ class PreparedDispatch(Struct, frozen=True):
     intent: bytes
     max_attempts: int
     has_schema: bool
-    output_schema: bytes
 
 
 def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
@@ -59,7 +58,7 @@ def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
             got=request.handoff,
         )
     schema = bytes(intent.output_schema)
-    return PreparedDispatch(request, name, canonical, max_attempts, schema not in (b"{}", b"true"), schema)
+    return PreparedDispatch(request, name, canonical, max_attempts, schema not in (b"{}", b"true"))
 
 
 class _Budget(Struct, frozen=True, forbid_unknown_fields=True):
