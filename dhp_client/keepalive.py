@@ -217,14 +217,14 @@ class KeepAlive:
         leases = self._table.held(monotonic_ms())
         if not leases:
             return
+        for lease in leases:  # Before anybody else may have them.
+            self._table.give_up(lease, Loss("closed", lease.fence, ""))
         try:
             with connect_blocking(_place_of(self._addresses[0]), RELEASE_TIMEOUT_MS) as connected:
                 for start in range(0, len(leases), RELEASED_AT_ONCE):
                     _release(connected, leases[start : start + RELEASED_AT_ONCE])
         except (OSError, ConnectionLost, BadReply, DHPError) as error:
             log.warning("%d leases couldn't be given back, they end by themselves: %s", len(leases), error)
-        for lease in leases:
-            self._table.give_up(lease, Loss("closed", lease.fence, ""))
 
     def _swallow_pokes(self) -> None:
         assert self._wake_out is not None

@@ -127,12 +127,12 @@ class Daemon:
             file.remove()
         self._ticker.stop()
         self._engine.drain()
-        self._desk.deliver()
+        self._desk.answers.deliver()
         if self.failure is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_WITHIN_S):
                     await self._commits.flushed()
-        self._desk.deliver()
+        self._desk.answers.deliver()
         for connection in list(self._desk.connections.values()):
             connection.shut()
         await asyncio.sleep(0.05)  # What was written to the sockets goes out.
@@ -153,13 +153,13 @@ class Daemon:
         self._ticker.reconsider()
 
     def _committed(self, batch: Batch | None) -> None:
-        self._desk.deliver()
+        self._desk.answers.deliver()
         if batch is not None:
             self._desk.watches.committed(batch)
         self._ticker.reconsider()
 
     def _ticked(self) -> None:
-        self._desk.deliver()
+        self._desk.answers.deliver()
         self._commits.poke()
         self._consider_idle()
         if self._directory_lost():

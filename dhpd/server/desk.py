@@ -1,8 +1,8 @@
-"""The desk: takes each request to the engine, and each answer back.
+"""The desk: takes each request to the engine.
 
 Owns what must happen before the engine can decide (naming a long intent, reading an ended handoff, checking a schema),
-in such a way that requests about one handoff on one connection keep their order and nobody else waits; and what must
-happen after it (reading what an answer shows). Knows no rules.
+in such a way that requests about one handoff on one connection keep their order and nobody else waits. Does not own
+what happens afterwards (`answers`). Knows no rules.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from dhp_protocol.errors import DHPError, Internal, Overloaded, ResultInvalid, SchemaInvalid, StoreUnavailable
+from dhp_protocol.errors import DHPError, Overloaded, ResultInvalid, SchemaInvalid, StoreUnavailable
 from dhp_protocol.messages import (
     AnyRequest,
     Claim,
@@ -28,24 +28,21 @@ from dhp_protocol.messages import (
     Unwatch,
     Watch,
 )
-from dhp_protocol.replies import Empty, error_reply_body, reply_body
+from dhp_protocol.replies import Empty
 from dhpd.config import Config
 from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
 from dhpd.engine.facts import RUNNING, Handoff
-from dhpd.engine.lookups import Lookup
 from dhpd.engine.operations import Engine
-from dhpd.engine.outputs import Notice, Reply
 from dhpd.engine.waiting import Address
 from dhpd.schemas.checking import NotHere, Schemas
 from dhpd.store.backend import DiskError, StoreBackend
-from dhpd.store.reading import PAGES, resolve
 
+from .answers import Answers, mistake, unreadable
 from .claim_order import ClaimOrder
 from .clock import Clock
 from .connection import Connection
 from .loading import Loader
 from .reporting import Reporter
-from .tail import encode
 from .watching import Watches
 
 LONG_INTENT_BYTES = 8 * 1024
@@ -67,6 +64,7 @@ class Desk:
         """`poke` is called when the engine may have something to write, or something new that will be due."""
         self.connections: dict[int, Connection] = {}
         self.watches = Watches(engine, store, self.connections)
+        self.answers = Answers(engine, store, clock, config.max_frame_bytes, self.connections)
         self._engine = engine
         self._store = store
         self._clock = clock
@@ -78,7 +76,6 @@ class Desk:
         self._lanes: dict[tuple[int, str], deque[tuple[_Queued, Address]]] = {}
         self._lane_numbers = count(1)
         self._claim_order = ClaimOrder()
-        self._reads: dict[tuple[int, bool], deque[Reply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended_inputs: set[int] = set()
 
@@ -138,7 +135,7 @@ class Desk:
         self._begin(request, to, lane)
 
     def worked(self) -> None:
-        self.deliver()
+        self.answers.deliver()
         self._poke()
 
     def _begin(self, request: "_Queued", to: Address, lane: str) -> None:
@@ -147,7 +144,7 @@ class Desk:
             self._hand_over(request, to, lane)
         except Exception:
             _log.exception("a request could not be carried out")
-            self._refuse(to, _mistake())
+            self._refuse(to, mistake())
 
     def _refuse(self, to: Address, error: DHPError) -> None:
         self._engine.reply(to, error)
@@ -170,7 +167,7 @@ class Desk:
                 self.watches.end(to.connection)
                 self._engine.reply(to, Empty())
             case Stats() if not self._engine.available:
-                self._engine.reply(to, _unreadable())
+                self._engine.reply(to, unreadable())
             case Stats():
                 self._engine.reply_of_all(to, self._reporter.stats())
             case Health():
@@ -309,10 +306,10 @@ class Desk:
             self._refuse(to, error)
         except DiskError as error:
             _log.error("a read failed: %s", error)
-            self._refuse(to, _unreadable())
+            self._refuse(to, unreadable())
         except Exception:
             _log.exception("a request could not be carried out")
-            self._refuse(to, _mistake())
+            self._refuse(to, mistake())
         for request, address in self._lanes.pop(key):  # In order: if one has to wait, those after it line up behind it.
             self._enter(request, address, left=key[1])
         connection = self.connections.get(key[0])
@@ -334,86 +331,13 @@ class Desk:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.answers.stop()
         await self._schemas.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    # --- answers -----------------------------------------------------------------------------------------------------
-
-    def deliver(self) -> None:
-        """Sends whatever may leave."""
-        ready = self._engine.journal.ready
-        touched: dict[int, Connection] = {}
-        while ready:
-            output = ready.popleft()
-            number = output.connection if isinstance(output, Notice) else output.to.connection
-            connection = self.connections.get(number)
-            if connection is None:
-                continue
-            if isinstance(output, Notice):
-                connection.send_event(encode(output.event))
-            elif isinstance(output.answer, Lookup):
-                self._read_later(output, output.answer)
-                continue
-            else:
-                self._send(connection, output.to, output.answer)
-            touched[number] = connection
-        for connection in touched.values():
-            connection.flush()
-
-    def _send(self, connection: Connection, to: Address, answer: Struct | DHPError) -> None:
-        if isinstance(answer, DHPError):
-            body = error_reply_body(to.request_id, answer)
-        else:
-            body = reply_body(to.request_id, answer)
-        connection.send_reply(body, to.counted)
-
-    def _read_later(self, reply: Reply, lookup: Lookup) -> None:
-        """Pages and small answers of a connection are read one after the other, each kind by itself."""
-        key = (reply.to.connection, isinstance(lookup, PAGES))
-        line = self._reads.get(key)
-        if line is not None:
-            line.append(reply)
-            return
-        self._reads[key] = deque([reply])
-        self._spawn(self._read(key))
-
-    async def _read(self, key: tuple[int, bool]) -> None:
-        line = self._reads[key]
-        while line:
-            reply = line.popleft()
-            connection = self.connections.get(key[0])
-            if connection is None:
-                continue
-            await connection.writable.wait()
-            answer = await self._resolve(reply)
-            if self.connections.get(key[0]) is connection:
-                self._send(connection, reply.to, answer)
-                connection.flush()
-        del self._reads[key]
-
-    async def _resolve(self, reply: Reply) -> Struct | DHPError:
-        try:
-            lookup: Any = reply.answer
-            return await resolve(lookup, self._store, self._config.max_frame_bytes, self._lease_left)
-        except DHPError as error:
-            return error
-        except DiskError as error:
-            _log.error("a read failed: %s", error)
-            return _unreadable()
-        except Exception:
-            _log.exception("an answer could not be read")
-            return _mistake()
-
-    def _lease_left(self, handoff: str, fence: int) -> int | None:
-        facts = self._engine.ledger.get(handoff)
-        lease = self._engine.leases.get(handoff, fence)
-        if facts is None or facts.status != RUNNING or lease is None or lease.deadline_ms is None:
-            return None
-        return max(0, lease.deadline_ms - self._clock.now().lease_ms)
 
 
 _ANY_HANDOFF = "*"
@@ -426,14 +350,6 @@ def _lane_of(request: _Queued) -> str:
     if handoff is not UNSET and not isinstance(request, Watch):
         return str(handoff)
     return _ANY_HANDOFF if isinstance(request, Dispatch) else ""
-
-
-def _unreadable() -> StoreUnavailable:
-    return StoreUnavailable("The store could not be read: send the same request again.", after_ms=200)
-
-
-def _mistake() -> Internal:
-    return Internal("The daemon could not carry this out; its log says more.")
 
 
 class _IntentMembers(Struct):
