@@ -76,6 +76,28 @@ def test_the_child_gets_client_closed_and_the_parent_goes_on(shared_daemon: Daem
     assert lines[2:] == ["held: 0", "done 1 1"]
 
 
+def test_a_connection_that_its_thread_has_only_just_opened_is_let_go_of_too(
+    shared_daemon: DaemonProcess, kind: str
+) -> None:
+    output = run(
+        shared_daemon,
+        kind,
+        """
+        from dhp_client.addresses import parse_addresses
+        from dhp_client.blocking import connect_blocking
+
+        opened = connect_blocking(parse_addresses(address)[0], 5_000)  # No client knows of it yet.
+        pid = os.fork()
+        if pid == 0:
+            print("held:", sockets_to_the_daemon(), flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print("still held:", sockets_to_the_daemon())
+        """,
+    )
+    assert output.splitlines() == ["held: 0", "still held: 1"]
+
+
 def test_the_sync_client_of_the_parent_is_closed_in_the_child_which_can_connect_anew(
     shared_daemon: DaemonProcess, kind: str
 ) -> None:
