@@ -40,7 +40,8 @@ class Settling(Serving):
 
         `facts` holds all live handoffs, and those ended ones that `tail` speaks of; `counts` is of the whole table.
         """
-        self.journal = Journal(head, covered)
+        # A record that alone could not be stored has used up its position: the table may cover it, and it is never given out again.
+        self.journal = Journal(max(head, covered), covered)
         self.ledger.counts.update(counts)
         for handoff in facts:
             self.ledger.take_up(handoff, now.wall_ms)

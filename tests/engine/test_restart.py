@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from dhp_protocol.messages import Ack, Checkpoint, Claim, Complete, Fail, Heartbeat, LeaseRef, Release, WorkError
 from dhpd.engine.ledger import MAX_COLD_HANDOFFS
+from dhpd.engine.operations import Engine
 from tests.support.engine_world import TTL_MS, World, memory
 
 
@@ -311,3 +312,11 @@ def test_random_histories_load_as_they_were(rng: random.Random) -> None:
             if name == "first":
                 now = {kind: after["first"].get(kind) for kind in before["first"]}
             assert now == before[name], name
+
+
+def test_a_position_that_the_table_covers_is_not_given_out_again() -> None:
+    """A row that could not be stored took its position with it; the table of facts went past it."""
+    world = World()
+    engine = Engine(world.engine.settings, lambda: "name")
+    engine.load([], [], {}, {}, head=67, covered=68, now=world.now)
+    assert engine.journal.next_position() == 69
