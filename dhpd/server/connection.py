@@ -123,16 +123,6 @@ class Connection(asyncio.Protocol):
 
     # --- the desk's side ---------------------------------------------------------------------------------------------
 
-    @property
-    def alive(self) -> bool:
-        """Whether anything that is sent can still arrive."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    @property
-    def counted(self) -> bool:
-        """The form in which an event is sent."""
-        return self._framer.counted
-
     def send_reply(self, body: bytes, counted: bool) -> None:
         """Answers one request; leaves with the next `flush`."""
         self.unanswered -= 1

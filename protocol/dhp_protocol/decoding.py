@@ -10,6 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from .errors import BadJson, DHPError, InvalidRequest, UnknownOp
+from .limits import MAX_ID_BYTES
 from .messages import AnyRequest, Dispatch, Fail, Heartbeat, RequestId
 
 OPS = frozenset(cls.__struct_config__.tag for cls in get_args(AnyRequest))
@@ -58,7 +59,7 @@ def decode_request(body: bytes, max_depth: int) -> AnyRequest:
         if doubled is not None:
             raise _doubled(doubled, request.id)
     if isinstance(request.id, str) and not _fits(request.id):
-        raise RequestFault(InvalidRequest("An id may have 256 bytes.", member="id"))
+        raise RequestFault(InvalidRequest(f"An id may have {MAX_ID_BYTES} bytes.", member="id"))
     return request
 
 
@@ -160,7 +161,7 @@ def request_id_of(body: bytes) -> RequestId | msgspec.UnsetType:
 
 
 def _fits(text: str) -> bool:
-    return len(text) <= 64 or len(text.encode()) <= 256
+    return 4 * len(text) <= MAX_ID_BYTES or len(text.encode()) <= MAX_ID_BYTES
 
 
 def _invalid(body: bytes, problem: str) -> RequestFault:
