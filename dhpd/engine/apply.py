@@ -17,21 +17,34 @@ from .facts import (
     CheckpointFacts,
     Handoff,
     Hold,
+    KeptWrite,
     Status,
 )
+from .notes import note, with_nonce
 from .records import (
     Acked,
+    ApprovalDecided,
+    ApprovalRequested,
+    BudgetAdded,
     Cancelled,
+    CapabilityChecked,
     Checkpointed,
     Claimed,
     Completed,
     Dead,
     Dispatched,
+    EffectBegun,
+    EffectDoneRecord,
     Entry,
     Failed,
     Orphaned,
     Record,
+    Redriven,
     Released,
+    ResultRefused,
+    Resumed,
+    Spent,
+    Suspended,
 )
 
 TRANSITIONS: dict[tuple[Status, type[Record]], Status] = {
@@ -46,15 +59,36 @@ TRANSITIONS: dict[tuple[Status, type[Record]], Status] = {
     (RUNNING, Cancelled): CANCELLED,
     (ORPHANED, Cancelled): CANCELLED,
     (SUSPENDED, Cancelled): CANCELLED,
+    (PENDING, Suspended): SUSPENDED,
+    (RUNNING, Suspended): SUSPENDED,
+    (ORPHANED, Suspended): SUSPENDED,
+    (SUSPENDED, Resumed): PENDING,
     (PENDING, Dead): DEAD,
+    (RUNNING, Dead): DEAD,
     (ORPHANED, Dead): DEAD,
+    (SUSPENDED, Dead): DEAD,
+    (DEAD, Redriven): PENDING,
     (COMPLETED, Acked): COMPLETED,
     (CANCELLED, Acked): CANCELLED,
     (DEAD, Acked): DEAD,
 }
-"""Every legal step; a pair that isn't here is an illegal one. A failure for good is two records: failed, then dead."""
+"""Every legal change of status; a failure for good is two records: failed, then dead."""
 
-KEEPS_FENCE: frozenset[type[Record]] = frozenset((Dispatched, Checkpointed, Completed, Acked))
+NOTES: frozenset[type[Record]] = frozenset(
+    (
+        Spent,
+        ResultRefused,
+        BudgetAdded,
+        EffectBegun,
+        EffectDoneRecord,
+        ApprovalRequested,
+        ApprovalDecided,
+        CapabilityChecked,
+    )
+)
+"""Records that change no status, and may come in any."""
+
+KEEPS_FENCE: frozenset[type[Record]] = frozenset((Dispatched, Checkpointed, Completed, Acked, *NOTES))
 """Records that don't raise the fence. Every other one changes the status, and so does."""
 
 
@@ -64,7 +98,7 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
     if handoff is None:
         assert type(record) is Dispatched, "a handoff begins with its dispatch"
         return _begin(entry, record)
-    status = TRANSITIONS[handoff.status, type(record)]
+    status = handoff.status if type(record) in NOTES else TRANSITIONS[handoff.status, type(record)]
     # Invariant 1: fences never fall, and a change of status but `complete` raises them.
     assert record.fence == handoff.fence + (type(record) not in KEEPS_FENCE)
     assert record.n == handoff.n + 1
@@ -76,6 +110,7 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
                 n=record.n,
                 updated_at_ms=record.at_ms,
                 steps=handoff.steps + record.steps,
+                usd_nano=handoff.usd_nano + record.usd_nano,
                 checkpoint=CheckpointFacts(record.seq, record.sha256, entry.position, record.at_ms),
             )
         case Claimed():
@@ -89,7 +124,15 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
                 record.nonce,
                 record.detached,
             )
-            changed = replace(handoff, attempt=record.attempt, hold=hold, not_before_ms=0, reason=None)
+            first_ms = handoff.first_claimed_at_ms or record.at_ms
+            changed = replace(
+                handoff,
+                attempt=record.attempt,
+                hold=hold,
+                not_before_ms=0,
+                reason=None,
+                first_claimed_at_ms=first_ms,
+            )
         case Completed():
             changed = replace(
                 handoff,
@@ -111,16 +154,34 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
             )
         case Orphaned():
             changed = replace(
-                handoff, hold=_ended(handoff, record.why), failures=record.failures, reason=f"orphaned: {record.why}"
+                handoff,
+                hold=_ended(handoff, record.why),
+                failures=record.failures,
+                stalls=record.stalls,
+                reason=f"orphaned: {record.why}",
             )
         case Cancelled():
             changed = replace(handoff, hold=_ended(handoff, "cancelled"), reason=record.reason)
+        case Suspended():
+            changed = replace(
+                handoff,
+                hold=_ended(handoff, "suspended"),
+                reason=record.reason,
+                wake_at_ms=record.wake_at_ms,
+                wake_approval=record.approval,
+            )
+        case Resumed():
+            changed = replace(handoff, reason=None, wake_at_ms=0, wake_approval=None, not_before_ms=0)
         case Dead():
-            changed = replace(handoff, reason=record.reason)
+            changed = replace(handoff, hold=_ended(handoff, "dead"), reason=record.reason, kept=_kept(entry, record))
+        case Redriven():
+            changed = _redriven(handoff, entry, record)
+        case _ if type(record) in NOTES:
+            changed = note(handoff, entry)
         case Acked():
             changed = replace(handoff, acked=True)
-        case Dispatched():  # pragma: no cover - TRANSITIONS has no such pair
-            raise AssertionError("a handoff is dispatched once")
+        case _:  # pragma: no cover - TRANSITIONS has no such pair
+            raise AssertionError("an illegal record")
     return replace(
         changed,
         status=status,
@@ -143,13 +204,44 @@ def _begin(entry: Entry, record: Dispatched) -> Handoff:
         anchor=entry.position,
         n=record.n,
         fence=record.fence,
-        max_attempts=record.max_attempts,
+        budget=record.budget,
         has_schema=record.has_schema,
         created_at_ms=record.at_ms,
         updated_at_ms=record.at_ms,
         not_before_ms=record.not_before_ms,
         ancestors=record.ancestors,
         labels=record.labels,
+        keep_checkpoints=record.keep_checkpoints,
+        capable=record.capable,
+    )
+
+
+def _kept(entry: Entry, record: Dead) -> KeptWrite | None:
+    """What the refused write brought, for the redrive to apply."""
+    if not (record.kept_steps or record.kept_usd_nano or record.kept_seq):
+        return None
+    return KeptWrite(record.kept_steps, record.kept_usd_nano, record.kept_seq, record.kept_sha256, entry.position)
+
+
+def _redriven(handoff: Handoff, entry: Entry, record: Redriven) -> Handoff:
+    """Dead work is live again: the counts start anew, what was spent doesn't."""
+    checkpoint = handoff.checkpoint
+    if record.seq and record.sha256 is not None:
+        checkpoint = CheckpointFacts(record.seq, record.sha256, entry.position, record.at_ms)
+    return replace(
+        handoff,
+        failures=0,
+        stalls=0,
+        invalid_results=0,
+        dead_ms=record.dead_ms,
+        steps=handoff.steps + record.steps,
+        usd_nano=handoff.usd_nano + record.usd_nano,
+        checkpoint=checkpoint,
+        kept=None,
+        reason=None,
+        acked=False,
+        not_before_ms=0,
+        nonces=with_nonce(handoff.nonces, record.nonce),
     )
 
 

@@ -55,7 +55,8 @@ def _take(
         raise draining()
     if handoff is not None:
         core.look(handoff, now)
-    core.ledger.mature(now.wall_ms)
+    for _ in core.settle_all_due(now):
+        pass
     core.serve(now)  # What has become free just now belongs to whoever has waited for it.
     facts = core.look(handoff, now) if handoff is not None else core.ledger.queue.first(kinds)
     core.looked_at = facts
@@ -112,7 +113,7 @@ def fail(core: Settling, request: Fail, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
     duplicate = facts.status != RUNNING and ended_by(facts, request.fence, "failed")
     if not duplicate:
-        facts = core.change(facts.id, facts, decide_fail(facts, request, now), now)
+        facts = core.change(facts.id, facts, decide_fail(facts, request, core.chance(), now), now)
     core.reply(to, FailReply(status=facts.status, duplicate=duplicate), facts)
 
 

@@ -10,9 +10,11 @@ from msgspec import UNSET, Raw, Struct
 
 from dhp_protocol.errors import IdentityMismatch, InvalidRequest, NotFound, TooLarge, WrongState
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
-from dhp_protocol.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_PARENT_DEPTH, Limits
+from dhp_protocol.limits import MAX_PARENT_DEPTH, Limits
 from dhp_protocol.messages import Dispatch
 
+from .budget import Budget, budget_of
+from .capabilities import capabilities_of
 from .facts import Handoff
 from .moments import Now
 from .records import Acked, Cancelled, Change, Dispatched
@@ -24,7 +26,8 @@ class PreparedDispatch(Struct, frozen=True):
     request: Dispatch
     handoff: str
     intent: bytes
-    max_attempts: int
+    budget: Budget
+    capable: bool
     has_schema: bool
 
 
@@ -44,9 +47,8 @@ def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
     size = len(bytes(intent.inputs)) + len(bytes(intent.output_schema))
     if size > limits.max_intent_bytes:
         raise _intent_too_large(limits, size)
-    max_attempts = _max_attempts(intent.budget)
-    if bytes(intent.capabilities).translate(None, b" \t") != b"{}":
-        raise InvalidRequest("This version enforces no capabilities: leave them out.", member="capabilities")
+    budget = budget_of(intent.budget)
+    capable = bool(capabilities_of(intent.capabilities))
     canonical = canonical_intent(intent)
     if len(canonical) > limits.max_intent_bytes:
         raise _intent_too_large(limits, len(canonical))
@@ -58,42 +60,7 @@ def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
             got=request.handoff,
         )
     schema = bytes(intent.output_schema)
-    return PreparedDispatch(request, name, canonical, max_attempts, schema not in (b"{}", b"true"))
-
-
-class _Budget(Struct, frozen=True, forbid_unknown_fields=True):
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-
-
-_decode_budget = msgspec.json.Decoder(_Budget).decode
-_CAPS_TO_COME = frozenset(
-    ("max_steps", "max_usd", "max_wallclock_ms", "stall_ms", "max_repeats", "max_stalls", "max_invalid_results")
-)
-
-
-def _max_attempts(budget: Raw) -> int:
-    try:
-        attempts = _decode_budget(budget).max_attempts
-    except msgspec.ValidationError:
-        unknown = _first_unknown(budget)
-        if unknown in _CAPS_TO_COME:
-            sentence = f"This version doesn't enforce budget.{unknown}: leave it out."
-        elif unknown is not None:
-            sentence = f"A budget has no cap {unknown[:64]!r}: leave it out."
-        else:
-            sentence = "A budget is an object whose max_attempts is an integer."
-        raise InvalidRequest(sentence, member=f"budget.{unknown[:64]}" if unknown is not None else "budget") from None
-    if not 1 <= attempts <= MAX_ATTEMPTS:
-        raise InvalidRequest(f"budget.max_attempts is 1 to {MAX_ATTEMPTS}.", member="budget.max_attempts")
-    return attempts
-
-
-def _first_unknown(budget: Raw) -> str | None:
-    try:
-        members = msgspec.json.decode(budget, type=dict[str, Raw])
-    except msgspec.ValidationError:
-        return None
-    return next((name for name in members if name not in _Budget.__struct_fields__), None)
+    return PreparedDispatch(request, name, canonical, budget, capable, schema not in (b"{}", b"true"))
 
 
 def _or_empty(raw: Raw | msgspec.UnsetType) -> Raw:
@@ -124,12 +91,14 @@ def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: i
         fence=fence,
         kind=request.kind,
         priority=request.priority,
-        max_attempts=prepared.max_attempts,
+        budget=prepared.budget,
         bytes=len(prepared.intent),
         has_schema=prepared.has_schema,
         not_before_ms=now.wall_ms + request.delay_ms if request.delay_ms else 0,
         ancestors=ancestors,
         labels=None if request.labels is UNSET or not request.labels else request.labels,
+        keep_checkpoints=request.keep_checkpoints,
+        capable=prepared.capable,
     )
     return (Change(record, prepared.intent),)
 

@@ -8,6 +8,10 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS
+
+from .budget import Budget
+
 Status = Literal["pending", "running", "orphaned", "suspended", "completed", "cancelled", "dead"]
 
 PENDING: Final = "pending"
@@ -48,10 +52,47 @@ class CheckpointFacts(Struct, frozen=True, gc=False, array_like=True):
     at_ms: int
 
 
+class EffectFacts(Struct, frozen=True, gc=False, array_like=True):
+    """One effect: the fence that began it, and where its result lies (0: it isn't done)."""
+
+    begun_fence: int
+    done_position: int = 0
+    sha256: str | None = None
+
+
+class ApprovalFacts(Struct, frozen=True, gc=False, array_like=True):
+    """One approval: what it is bound to, who asked (by session and by token), and what was decided."""
+
+    id: str
+    action: str
+    details_sha256: str
+    details_position: int
+    expires_at_ms: int
+    session: str
+    token: str | None
+    decision: str | None = None
+    by: str | None = None
+    note: str | None = None
+    decided_at_ms: int = 0
+    used_by: str | None = None
+
+
+class KeptWrite(Struct, frozen=True, gc=False, array_like=True):
+    """What the write brought that a cap refused: amounts, and a checkpoint's state (`seq` 0: none) at `position`."""
+
+    steps: int
+    usd_nano: int
+    seq: int
+    sha256: str | None
+    position: int
+
+
 class Handoff(Struct, frozen=True, gc=False, array_like=True):
     """The facts of one handoff.
 
-    `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
+    `steps` and `usd_nano` are what counts against its caps: its own and all its descendants'. `failures`, `stalls` and
+    `invalid_results` count since it was last redriven. `nonces` are those of the last operations that took one. `capable`:
+    its intent grants anything. `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
     `position` that of its newest; `anchor` that of its newest record that isn't a checkpoint, so that history can be
     walked even where checkpoints were pruned; `n` counts its records. The last of its `ancestors` is its parent. Times are
     wall-clock milliseconds.
@@ -66,7 +107,7 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
     anchor: int
     n: int
     fence: int
-    max_attempts: int
+    budget: Budget
     has_schema: bool
     created_at_ms: int
     updated_at_ms: int
@@ -82,6 +123,20 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
     ancestors: tuple[str, ...] = ()
     labels: dict[str, str] | None = None
     acked: bool = False
+    usd_nano: int = 0
+    stalls: int = 0
+    invalid_results: int = 0
+    first_claimed_at_ms: int = 0
+    dead_ms: int = 0
+    keep_checkpoints: int = DEFAULT_KEEP_CHECKPOINTS
+    wake_at_ms: int = 0
+    wake_approval: str | None = None
+    kept: KeptWrite | None = None
+    refused_position: int = 0
+    effects: dict[str, EffectFacts] | None = None
+    approvals: dict[str, ApprovalFacts] | None = None
+    nonces: tuple[str, ...] = ()
+    capable: bool = False
 
     @property
     def parent(self) -> str | None:

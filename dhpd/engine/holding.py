@@ -17,6 +17,9 @@ from .fencing import check_fence
 from .moments import Now
 from .records import Change, Claimed, Dead, Failed, Orphaned, Released
 
+FIRST_BACKOFF_MS = 200
+MAX_BACKOFF_MS = 300_000
+
 
 def claimable(handoff: Handoff, wall_ms: int) -> bool:
     """Whether a claim would be granted now."""
@@ -41,7 +44,7 @@ def not_claimable(handoff: Handoff, now: Now) -> DHPError:
 _WAYS_ON: dict[Status, str] = {
     COMPLETED: "Ask for its result.",
     CANCELLED: "Dispatch it under another key to have it done after all.",
-    DEAD: "Its history says why; dispatch it under another key, or with more attempts, to have it done after all.",
+    DEAD: "Its history says why; redrive brings it back.",
 }
 
 
@@ -72,18 +75,26 @@ def decide_claim(
     return (Change(record),)
 
 
-def decide_expiry(handoff: Handoff, now: Now) -> Sequence[Change]:
-    """The end of a lease at its deadline: a failure, and the last one allowed makes the handoff dead."""
+def decide_expiry(handoff: Handoff, why: str, now: Now) -> Sequence[Change]:
+    """The end of a lease at its deadline: a failure, or a stall, and the last one allowed makes the handoff dead."""
     hold = handoff.hold
     assert hold is not None, "what runs is held"
+    stalled = why == "stalled"
     orphaned = Orphaned(
         n=handoff.n + 1,
         at_ms=now.wall_ms,
         fence=handoff.fence + 1,
         worker=hold.worker,
-        why="expired",
-        failures=handoff.failures + 1,
+        why=why,
+        failures=handoff.failures + (not stalled),
+        stalls=handoff.stalls + stalled,
     )
+    if stalled:
+        # A plan that stands still again and again is a bad plan: it isn't retried blindly.
+        if orphaned.stalls < handoff.budget.max_stalls:
+            return (Change(orphaned),)
+        sentence = f"max_stalls: stalled {orphaned.stalls} times"
+        return Change(orphaned), _die(handoff, orphaned.fence, sentence, "max_stalls", now)
     return _dead_when_used_up(handoff, orphaned, orphaned.failures, now)
 
 
@@ -113,9 +124,19 @@ def _release(handoff: Handoff, worker: str, reason: str | None, delay_ms: int, n
     )
 
 
-def decide_fail(handoff: Handoff, request: Fail, now: Now) -> Sequence[Change]:
-    """The end of an attempt: pending again, or dead when told so or when the failures are used up."""
+def backoff_ms(failures: int, chance: float) -> int:
+    """How long work waits after its `failures`-th failure in a row: doubling, bounded, and spread by `chance` in [0, 1)."""
+    longest_ms = min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** min(failures - 1, 20))
+    return int(longest_ms * (0.5 + chance / 2))
+
+
+def decide_fail(handoff: Handoff, request: Fail, chance: float, now: Now) -> Sequence[Change]:
+    """The end of an attempt: pending again, or dead when told so or when the failures are used up.
+
+    Without `delay_ms` it waits for a back-off; `chance` spreads that.
+    """
     hold = check_fence(handoff, request.fence)
+    delay_ms = backoff_ms(handoff.failures + 1, chance) if request.delay_ms is UNSET else request.delay_ms
     failed = Failed(
         n=handoff.n + 1,
         at_ms=now.wall_ms,
@@ -124,21 +145,22 @@ def decide_fail(handoff: Handoff, request: Fail, now: Now) -> Sequence[Change]:
         error=request.error,
         retry=request.retry,
         failures=handoff.failures + 1,
-        not_before_ms=now.wall_ms + request.delay_ms if request.delay_ms else 0,
+        not_before_ms=now.wall_ms + delay_ms if delay_ms else 0,
     )
     if not request.retry:
-        return Change(failed), _die(handoff, failed.fence, f"failed for good: {request.error.type}", now)
+        return Change(failed), _die(handoff, failed.fence, f"failed for good: {request.error.type}", None, now)
     return _dead_when_used_up(handoff, failed, failed.failures, now)
 
 
 def _dead_when_used_up(handoff: Handoff, ended: Orphaned | Failed, failures: int, now: Now) -> Sequence[Change]:
     # Invariant 6, for attempts: the failure that reaches the cap ends the handoff in the same change.
-    if failures < handoff.max_attempts:
+    most = handoff.budget.max_attempts
+    if failures < most:
         return (Change(ended),)
     last = f"{ended.error.type}: {ended.error.message}" if isinstance(ended, Failed) else f"the lease {ended.why}"
-    reason = f"max_attempts: {failures} of {handoff.max_attempts} failed; the last: {last}"
-    return Change(ended), _die(handoff, ended.fence, reason[:MAX_REASON_CHARS], now)
+    reason = f"max_attempts: {failures} of {most} failed; the last: {last}"
+    return Change(ended), _die(handoff, ended.fence, reason[:MAX_REASON_CHARS], "max_attempts", now)
 
 
-def _die(handoff: Handoff, fence: int, reason: str, now: Now) -> Change:
-    return Change(Dead(n=handoff.n + 2, at_ms=now.wall_ms, fence=fence + 1, reason=reason))
+def _die(handoff: Handoff, fence: int, reason: str, cap: str | None, now: Now) -> Change:
+    return Change(Dead(n=handoff.n + 2, at_ms=now.wall_ms, fence=fence + 1, reason=reason, cap=cap))

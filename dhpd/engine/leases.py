@@ -12,18 +12,27 @@ from .facts import Handoff
 
 
 class Lease:
-    """One hold's lease. `deadline_ms` is the earlier of its own end and the end of its session's grace, if that runs."""
+    """One hold's lease. `deadline_ms` is the earliest of its own end, its session's grace's, and the stall clock's.
+
+    `digest` is the last activity, and `repeats` how often it was said again; `granted` are the capabilities whose grant is on
+    record under this fence.
+    """
 
     __slots__ = (
         "deadline_entry",
         "deadline_ms",
         "detached",
+        "digest",
         "end_ms",
         "extension_open",
         "fence",
         "grace_end_ms",
+        "granted",
         "handoff",
+        "repeats",
         "session",
+        "stall_end_ms",
+        "stall_ms",
         "ttl_ms",
     )
 
@@ -38,6 +47,11 @@ class Lease:
         self.deadline_entry = 0
         self.grace_end_ms: int | None = None
         self.extension_open = False
+        self.stall_ms: int | None = None
+        self.stall_end_ms: int | None = None
+        self.digest: str | None = None
+        self.repeats = 0
+        self.granted: set[tuple[str, str]] = set()
 
     def live(self, now_ms: int) -> bool:
         """Whether its holder may still write: at the deadline it may not."""
@@ -64,6 +78,10 @@ class Leases:
             hold.detached,
             now_ms + hold.ttl_ms if end_ms is None else end_ms,
         )
+        if handoff.budget.stall_ms is not None:  # The clock starts anew with every claim.
+            lease.stall_ms = handoff.budget.stall_ms
+            lease.stall_end_ms = now_ms + lease.stall_ms
+        self._set_deadline(lease)
         self._leases[handoff.id, hold.fence] = lease
         self._deadlines.add(lease)
         return lease
@@ -75,20 +93,37 @@ class Leases:
     def renew(self, lease: Lease, now_ms: int) -> None:
         """A full ttl from now. A session's grace goes on: it ends by a `hello`, not by a renewal."""
         lease.end_ms = now_ms + lease.ttl_ms
-        lease.deadline_ms = lease.end_ms if lease.grace_end_ms is None else min(lease.end_ms, lease.grace_end_ms)
+        self._set_deadline(lease)
+
+    def moved(self, lease: Lease, now_ms: int) -> None:
+        """Something new was done: the stall clock starts anew."""
+        if lease.stall_ms is not None:
+            lease.stall_end_ms = now_ms + lease.stall_ms
+            self._set_deadline(lease)
+
+    @staticmethod
+    def why_due(lease: Lease, now_ms: int) -> str:
+        """Why a lease that has reached its deadline ends."""
+        gone = lease.grace_end_ms is not None and lease.grace_end_ms <= now_ms
+        return "expired" if gone or lease.end_ms <= now_ms else "stalled"
+
+    @staticmethod
+    def _set_deadline(lease: Lease) -> None:
+        ends = (lease.end_ms, lease.grace_end_ms, lease.stall_end_ms)
+        lease.deadline_ms = min(end for end in ends if end is not None)
 
     def shorten(self, lease: Lease, now_ms: int, grace_ms: int) -> None:
         """Its session is gone: it ends when the grace does."""
         lease.grace_end_ms = now_ms + grace_ms
         if lease.grace_end_ms < lease.deadline_ms:
-            lease.deadline_ms = lease.grace_end_ms
+            self._set_deadline(lease)
             self._deadlines.add(lease)
 
     def restore(self, lease: Lease, now_ms: int) -> None:
         """Its session is back: it ends where it would have, unless that has come already."""
         if lease.live(now_ms):
             lease.grace_end_ms = None
-            lease.deadline_ms = lease.end_ms
+            self._set_deadline(lease)
 
     def drop(self, handoff: str, fence: int) -> Lease | None:
         """The hold's end is on disk, or the hold was undone."""

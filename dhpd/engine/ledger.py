@@ -1,7 +1,7 @@
 """The handoffs in memory, and the indexes over them.
 
 Owns which handoffs are in memory (the live ones, and a few that have ended), how many there are of each status, what is
-claimable, what is delayed, whose child is whose, and which facts the store doesn't have yet. `put` keeps all of it in
+claimable, what is due when by the wall clock, whose child is whose, and which facts the store doesn't have yet. `put` keeps all of it in
 step, for a change and for its undo alike. Pure.
 """
 
@@ -10,15 +10,16 @@ from collections.abc import Iterator
 
 from .claim_queue import ClaimQueue, order
 from .deadlines import Deadlines
-from .facts import PENDING, RUNNING, STATUSES, Handoff, Status
+from .facts import RUNNING, STATUSES, Handoff, Status
 from .holding import claimable
+from .suspending import next_wall_ms
 
 MAX_COLD_HANDOFFS = 1024
 MAX_ENDED_NONCES = 100_000
 
 
-class Delay:
-    """Until when a pending handoff can't be claimed, by the wall clock."""
+class WallDue:
+    """When something of a handoff is due next by the wall clock: a delay's end, a wake-up, a cap, an approval's expiry."""
 
     __slots__ = ("deadline_entry", "deadline_ms", "handoff")
 
@@ -34,9 +35,10 @@ class Ledger:
         self._cold: OrderedDict[str, None] = OrderedDict()  # Ended, and so in the table: may leave memory at any time.
         self._dirty: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """From which position and lease time on the table of facts lacks a handoff's records; the oldest first."""
-        self._delays: dict[str, Delay] = {}
-        self._delayed: Deadlines[Delay] = Deadlines()
+        self._wall: dict[str, WallDue] = {}
+        self._wall_dues: Deadlines[WallDue] = Deadlines()
         self._descendants: dict[str, set[str]] = {}
+        self._with_approvals: dict[str, None] = {}
         self._nonces: dict[tuple[str, str], tuple[str, int]] = {}
         self._ended_nonces: deque[tuple[int, tuple[str, str], tuple[str, int]]] = deque()
         self.queue = ClaimQueue(self._handoffs.get)
@@ -98,6 +100,10 @@ class Ledger:
         """Its children, and theirs in turn, that haven't ended."""
         return [self._handoffs[descendant] for descendant in sorted(self._descendants.get(handoff, ()))]
 
+    def with_approvals(self) -> list[Handoff]:
+        """The live handoffs that have approvals."""
+        return [self._handoffs[handoff] for handoff in self._with_approvals]
+
     def nonce(self, worker: str, nonce: str) -> tuple[str, int] | None:
         """The handoff that this worker's claim with this nonce was granted, and the fence it got."""
         return self._nonces.get((worker, nonce))
@@ -123,15 +129,21 @@ class Ledger:
             self._nonces.setdefault(key, grant)
             self._ended_nonces.append((lease_ms, key, grant))
 
-    def mature(self, wall_ms: int) -> None:
-        """Delays that are over make their handoffs claimable."""
-        for delay in self._delayed.due(wall_ms):
-            del self._delays[delay.handoff]
-            self._enqueue(self._handoffs[delay.handoff])
+    def wall_due(self, wall_ms: int) -> Iterator[Handoff]:
+        """Each handoff of which something is due by the wall clock, once; it is minded again with its next change."""
+        for due in self._wall_dues.due(wall_ms):
+            del self._wall[due.handoff]
+            yield self._handoffs[due.handoff]
 
-    def next_maturity_ms(self) -> int | None:
-        """When the next delay is over, by the wall clock."""
-        return self._delayed.next_ms()
+    def ripen(self, facts: Handoff, wall_ms: int) -> None:
+        """What was due is done: if its delay is over it is claimable, and what is due next is minded."""
+        if not self.queue.holds(facts) and claimable(facts, wall_ms):
+            self._enqueue(facts)
+        self._mind(facts, wall_ms)
+
+    def next_wall_ms(self) -> int | None:
+        """When something is due next by the wall clock, at the earliest."""
+        return self._wall_dues.next_ms()
 
     def mark_dirty(self, handoff: str, position: int, lease_ms: int) -> None:
         """The table of facts lacks this handoff's records from `position` on."""
@@ -155,21 +167,35 @@ class Ledger:
         return facts, taken, position if oldest is None else oldest[0] - 1
 
     def _index(self, handoff: str, before: Handoff | None, facts: Handoff | None, wall_ms: int) -> None:
-        if before is not None and self.queue.holds(before):
-            if facts is not None and order(facts) == order(before) and claimable(facts, wall_ms):
-                return
-            self.queue.remove(before)
-        if (over := self._delays.pop(handoff, None)) is not None:
-            self._delayed.remove(over)
-        if facts is not None:
-            if claimable(facts, wall_ms):
+        queued = before is not None and self.queue.holds(before)
+        if (
+            before is None
+            or facts is None
+            or not queued
+            or order(facts) != order(before)
+            or not claimable(facts, wall_ms)
+        ):
+            if before is not None and queued:
+                self.queue.remove(before)
+            if facts is not None and claimable(facts, wall_ms):
                 self._enqueue(facts)
-            elif facts.status == PENDING:
-                delay = self._delays[handoff] = Delay(handoff, facts.not_before_ms)
-                self._delayed.add(delay)
+        if facts is not None and facts.approvals and not facts.final:
+            self._with_approvals[handoff] = None
+        else:
+            self._with_approvals.pop(handoff, None)
+        if (due := self._wall.pop(handoff, None)) is not None:
+            self._wall_dues.remove(due)
+        if facts is not None:
+            self._mind(facts, wall_ms)
         if facts is not None and facts.status == RUNNING and facts.hold is not None and facts.hold.nonce is not None:
             self._nonces[facts.hold.worker, facts.hold.nonce] = (handoff, facts.hold.fence)
         self._index_descendant(handoff, before, facts)
+
+    def _mind(self, facts: Handoff, wall_ms: int) -> None:
+        due_ms = next_wall_ms(facts, wall_ms)
+        if due_ms is not None:
+            due = self._wall[facts.id] = WallDue(facts.id, due_ms)
+            self._wall_dues.add(due)
 
     def _enqueue(self, facts: Handoff) -> None:
         self.queue.add(facts)

@@ -6,7 +6,7 @@ position is on disk (`dhpd.store.reading`).
 
 from msgspec import Struct, UnsetType
 
-from .facts import CheckpointFacts, Status
+from .facts import ApprovalFacts, CheckpointFacts, Status
 from .writing import OlderCheckpoint
 
 
@@ -60,6 +60,34 @@ class ListLookup(Struct, frozen=True):
     label: str | UnsetType
 
 
+class EffectLookup(Struct, frozen=True):
+    """A finished effect: its result is to be read."""
+
+    idempotency_key: str
+    done_position: int
+
+
+class ApprovalItem(Struct, frozen=True):
+    handoff: str
+    approval: ApprovalFacts
+    decision: str | None
+
+
+class ApprovalsLookup(Struct, frozen=True):
+    """A page of approvals, whose details are to be read."""
+
+    items: list[ApprovalItem]
+    next: int | None
+
+
 Lookup = (
-    ClaimLookup | LastCheckpointLookup | ResultLookup | CheckpointsLookup | HistoryLookup | ListLookup | OlderCheckpoint
+    ClaimLookup
+    | LastCheckpointLookup
+    | ResultLookup
+    | CheckpointsLookup
+    | HistoryLookup
+    | ListLookup
+    | EffectLookup
+    | ApprovalsLookup
+    | OlderCheckpoint
 )

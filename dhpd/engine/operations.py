@@ -12,13 +12,23 @@ from msgspec import UNSET
 from dhp_protocol.errors import DHPError, Overloaded, ResultInvalid, StoreUnavailable
 from dhp_protocol.messages import (
     Ack,
+    Activity,
+    ApprovalDecide,
+    ApprovalRequest,
+    Approvals,
+    ApprovalWait,
+    BudgetAdd,
     Cancel,
+    CheckCapability,
     Checkpoint,
     Checkpoints,
     Claim,
     Complete,
     Dispatch,
     Drain,
+    EffectBegin,
+    EffectDone,
+    Effects,
     Fail,
     GetResult,
     GetStatus,
@@ -30,12 +40,20 @@ from dhp_protocol.messages import (
     ListHandoffs,
     Ping,
     Recover,
+    Redrive,
     Release,
     Request,
+    Resume,
+    Spend,
+    Suspend,
 )
 
+from .approval_operations import approval_decide, approval_request, approval_wait, approvals, resume, suspend
+from .approvals import handoff_of
+from .budget_operations import activity, budget_add, redrive, spend
 from .claim_operations import claim, fail, recover, release
 from .dispatching import PreparedDispatch
+from .effect_operations import check_capability, effect_begin, effect_done, effects
 from .facts import Handoff
 from .moments import Now
 from .reading_operations import checkpoints, history, last_checkpoint, list_handoffs, result, status
@@ -46,6 +64,8 @@ from .waiting import Address
 from .work_operations import ack, cancel, checkpoint, complete, dispatch
 
 _WITHOUT_STORE = (Hello, Ping, Heartbeat)
+_SPENDS = (Checkpoint, Spend, Redrive)
+"""Their amounts count against every ancestor's caps too."""
 _ADDS_BYTES = (Dispatch, Claim, Recover, Checkpoint, Complete)
 
 
@@ -64,6 +84,14 @@ class Engine(Settling):
         """Carries out a complete; `verdict` is what the output schema says of the result (None: it fits)."""
         self._guarded(lambda core, r, address, at: complete(core, r, verdict, address, at), request, to, now)
 
+    def redrive(self, request: Redrive, kept_state: bytes | None, to: Address, now: Now) -> None:
+        """Carries out a redrive; `kept_state` is the state of the checkpoint that a cap refused, if there was one."""
+        self._guarded(lambda core, r, address, at: redrive(core, r, kept_state, address, at), request, to, now)
+
+    def check_capability(self, request: CheckCapability, granted: bool, to: Address, now: Now) -> None:
+        """Carries out a capability check; `granted` is what the handoff's intent says."""
+        self._guarded(lambda core, r, address, at: check_capability(core, r, granted, address, at), request, to, now)
+
     def missing(self, request: Request | PreparedDispatch) -> list[str]:
         """Which handoffs have to be read from the store before `request`, as far as it has them."""
         if isinstance(request, PreparedDispatch):
@@ -77,7 +105,11 @@ class Engine(Settling):
                 wanted.append(request.handoff)
         else:
             handoff = getattr(request, "handoff", UNSET)
+            if isinstance(request, (ApprovalWait, ApprovalDecide)):
+                handoff = handoff_of(request.approval)
             wanted = [] if handoff is UNSET else [handoff]
+            if isinstance(request, _SPENDS) and (facts := self.ledger.get(request.handoff)) is not None:
+                wanted.extend(facts.ancestors)
         return [handoff for handoff in wanted if self.ledger.get(handoff) is None]
 
     def admit(self, facts: Handoff, now: Now) -> None:
@@ -143,5 +175,17 @@ _OPERATIONS: dict[type[Request], Callable[[Settling, Any, Address, Now], None]] 
     Ack: ack,
     ListHandoffs: list_handoffs,
     Drain: drain,
+    Suspend: suspend,
+    Resume: resume,
+    BudgetAdd: budget_add,
+    Spend: spend,
+    Activity: activity,
+    EffectBegin: effect_begin,
+    EffectDone: effect_done,
+    Effects: effects,
+    ApprovalRequest: approval_request,
+    ApprovalWait: approval_wait,
+    ApprovalDecide: approval_decide,
+    Approvals: approvals,
 }
 """What the engine carries out; `dispatch` and `complete` come in by methods of their own, `watch`, `stats` and `health` are the server's."""

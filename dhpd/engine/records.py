@@ -7,8 +7,10 @@ sums), so that applying it needs no rules. Payloads lie beside the record, never
 import msgspec
 from msgspec import Struct
 
+from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS
 from dhp_protocol.messages import WorkError
 
+from .budget import Budget
 from .facts import Status
 
 
@@ -25,12 +27,14 @@ class Dispatched(Record, tag="dispatched", frozen=True):
 
     kind: str
     priority: int
-    max_attempts: int
+    budget: Budget
     bytes: int
     has_schema: bool = False
     not_before_ms: int = 0
     ancestors: tuple[str, ...] = ()
     labels: dict[str, str] | None = None
+    keep_checkpoints: int = DEFAULT_KEEP_CHECKPOINTS
+    capable: bool = False
 
 
 class Claimed(Record, tag="claimed", frozen=True):
@@ -50,12 +54,25 @@ class Checkpointed(Record, tag="checkpointed", frozen=True):
     sha256: str
     bytes: int
     steps: int
+    usd_nano: int = 0
+
+
+class Spent(Record, tag="spent", frozen=True):
+    """`by`: the descendant that spent it; None: the handoff itself."""
+
+    steps: int
+    usd_nano: int
+    by: str | None = None
+    nonce: str | None = None
 
 
 class Orphaned(Record, tag="orphaned", frozen=True):
+    """`why` is `expired` (a failure) or `stalled` (none)."""
+
     worker: str
     why: str
     failures: int
+    stalls: int = 0
 
 
 class Released(Record, tag="released", frozen=True):
@@ -80,19 +97,130 @@ class Completed(Record, tag="completed", frozen=True):
     bytes: int
 
 
+class ResultRefused(Record, tag="result_refused", frozen=True):
+    """Payload: the result."""
+
+    worker: str
+    path: str
+    rule: str
+    left: int
+    sha256: str
+    bytes: int
+
+
 class Cancelled(Record, tag="cancelled", frozen=True):
     reason: str | None = None
 
 
+class Suspended(Record, tag="suspended", frozen=True):
+    worker: str | None = None
+    reason: str | None = None
+    wake_at_ms: int = 0
+    approval: str | None = None
+
+
+class Resumed(Record, tag="resumed", frozen=True):
+    """`why` is `resume`, `wake` or `approval`."""
+
+    why: str
+
+
 class Dead(Record, tag="dead", frozen=True):
+    """Payload: the state of the checkpoint that a cap refused, if it was one."""
+
     reason: str
+    cap: str | None = None
+    whose: str | None = None
+    kept_steps: int = 0
+    kept_usd_nano: int = 0
+    kept_seq: int = 0
+    kept_sha256: str | None = None
+    kept_bytes: int = 0
+
+
+class Redriven(Record, tag="redriven", frozen=True):
+    """With what a cap had refused: its amounts, and its checkpoint (`seq` 0: none). Payload: that checkpoint's state."""
+
+    dead_ms: int
+    nonce: str | None = None
+    steps: int = 0
+    usd_nano: int = 0
+    seq: int = 0
+    sha256: str | None = None
+    bytes: int = 0
+
+
+class BudgetAdded(Record, tag="budget_added", frozen=True):
+    """`budget`: the caps in force from now on."""
+
+    budget: Budget
+    nonce: str | None = None
+
+
+class EffectBegun(Record, tag="effect_begun", frozen=True):
+    step: str
+    approval: str | None = None
+
+
+class EffectDoneRecord(Record, tag="effect_done", frozen=True):
+    """Payload: the effect's result."""
+
+    step: str
+    sha256: str
+    bytes: int
+
+
+class ApprovalRequested(Record, tag="approval_requested", frozen=True):
+    """Payload: the details' canonical bytes."""
+
+    approval: str
+    action: str
+    details_sha256: str
+    expires_at_ms: int
+    session: str
+    token: str | None = None
+
+
+class ApprovalDecided(Record, tag="approval_decided", frozen=True):
+    approval: str
+    decision: str
+    by: str | None = None
+    note: str | None = None
+
+
+class CapabilityChecked(Record, tag="capability_checked", frozen=True):
+    domain: str
+    resource: str
+    granted: bool
 
 
 class Acked(Record, tag="acked", frozen=True):
     pass
 
 
-AnyRecord = Dispatched | Claimed | Checkpointed | Orphaned | Released | Failed | Completed | Cancelled | Dead | Acked
+AnyRecord = (
+    Dispatched
+    | Claimed
+    | Checkpointed
+    | Spent
+    | Orphaned
+    | Released
+    | Failed
+    | Completed
+    | ResultRefused
+    | Cancelled
+    | Suspended
+    | Resumed
+    | Dead
+    | Redriven
+    | BudgetAdded
+    | EffectBegun
+    | EffectDoneRecord
+    | ApprovalRequested
+    | ApprovalDecided
+    | CapabilityChecked
+    | Acked
+)
 
 
 class Change(Struct, frozen=True, gc=False):

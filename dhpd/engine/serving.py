@@ -5,7 +5,7 @@ Owns the order in which freed handoffs go to those who wait, and the tick. Pure:
 
 from collections.abc import Iterator
 
-from dhp_protocol.replies import NothingToClaim
+from dhp_protocol.replies import DecisionReply, NothingToClaim
 
 from .claim_queue import order
 from .core import Core, result_of
@@ -13,7 +13,7 @@ from .facts import ORPHANED, RUNNING, Handoff
 from .holding import decide_claim
 from .lookups import ClaimLookup
 from .moments import Now
-from .waiting import Address, ClaimWaiter, ResultWaiter, Waiter
+from .waiting import Address, ApprovalWaiter, ClaimWaiter, ResultWaiter, Waiter
 
 SERVED_AFTER_ENDS = 32
 """Those who wait are served after so many ends of one tick, rather than all of them in one long step."""
@@ -99,13 +99,24 @@ class Serving(Core):
                 if ended % SERVED_AFTER_ENDS == 0:
                     self.serve(now)
                 yield
+        for _ in self.settle_all_due(now):
+            ended += 1
+            if ended % SERVED_AFTER_ENDS == 0:
+                self.serve(now)
+            yield
         for waiter in self.waiting.due(now.lease_ms):
             self.end_wait(waiter)
             yield
-        self.ledger.mature(now.wall_ms)
         self.ledger.forget_nonces(now.lease_ms - NONCE_KEPT_MS)
         self.serve(now)
         yield
+
+    def settle_all_due(self, now: Now) -> Iterator[None]:
+        """Whatever is due by the wall clock happens: delays end, sleepers wake, caps on time and approvals run out."""
+        due = self.ledger.wall_due(now.wall_ms)
+        while self.available and (facts := next(due, None)) is not None:
+            self.ledger.ripen(self.settle_due(facts, now), now.wall_ms)
+            yield
 
     def end_wait(self, waiter: Waiter) -> None:
         """The wait is over, and nothing came."""
@@ -115,6 +126,8 @@ class Serving(Core):
             facts = self.ledger.get(waiter.handoff) if waiter.handoff is not None else None
             assert facts is not None, "what is waited for stays in memory"
             self.reply(waiter.address, result_of(facts), facts)
+        elif isinstance(waiter, ApprovalWaiter):
+            self.reply_of_all(waiter.address, DecisionReply(decision=None))
         else:
             self.reply_of_all(waiter.address, NothingToClaim())
 
@@ -125,8 +138,8 @@ class Serving(Core):
             candidates.append(wait)
         if self.available and (lease := self.leases.next_ms()) is not None:
             candidates.append(lease)
-        if (maturity := self.ledger.next_maturity_ms()) is not None:
-            candidates.append(now.lease_ms + maturity - now.wall_ms)
+        if self.available and (due := self.ledger.next_wall_ms()) is not None:
+            candidates.append(now.lease_ms + due - now.wall_ms)
         return max(now.lease_ms + 1, min(candidates))
 
 

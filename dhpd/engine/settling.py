@@ -12,7 +12,7 @@ from .apply import KEEPS_FENCE, apply
 from .facts import RUNNING, Handoff, Status
 from .journal import Batch, Extension, Journal
 from .moments import Now
-from .records import Cancelled, Claimed, Completed, Entry, Failed, Orphaned, Released
+from .records import Cancelled, Claimed, Completed, Dead, Entry, Failed, Orphaned, Released, Suspended
 from .serving import NONCE_KEPT_MS, Serving
 from .waiting import Waiter
 
@@ -21,7 +21,7 @@ FLUSH_AFTER_MS = 1_000
 FLUSH_SLICE = 256
 FLUSH_SLICE_WANTED = 2_048
 
-_ENDS_HOLD = (Orphaned, Released, Failed, Completed, Cancelled)
+_ENDS_HOLD = (Orphaned, Released, Failed, Completed, Cancelled, Suspended, Dead)
 
 
 class Settling(Serving):

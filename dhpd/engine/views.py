@@ -10,12 +10,15 @@ import msgspec
 
 from dhp_protocol.replies import StatusReply
 
+from .budget import budget_view
 from .facts import Handoff
-from .records import AnyRecord
+from .money import usd
+from .records import AnyRecord, BudgetAdded, Dispatched
 
-_HIDDEN = frozenset(("session", "nonce", "has_schema", "max_attempts"))
+_HIDDEN = frozenset(("session", "nonce", "has_schema", "capable", "keep_checkpoints", "dead_ms"))
 """Members of a record that only the daemon needs; a session's name and a nonce are as good as a key."""
-_TIMES = {"not_before_ms": "not_before"}
+_TIMES = {"not_before_ms": "not_before", "wake_at_ms": "wake_at", "expires_at_ms": "expires_at"}
+_MONEY = {"usd_nano": "usd", "kept_usd_nano": "kept_usd"}
 
 
 def rfc3339(wall_ms: int) -> str:
@@ -36,7 +39,9 @@ def status_reply(facts: Handoff, lease_left_ms: int | None) -> StatusReply:
         seq=facts.seq,
         steps=facts.steps,
         failures=facts.failures,
-        budget={"max_attempts": facts.max_attempts},
+        usd=usd(facts.usd_nano),
+        stalls=facts.stalls,
+        budget=budget_view(facts.budget),
         reason=facts.reason,
         parent=facts.parent,
         labels=facts.labels or {},
@@ -63,6 +68,10 @@ def record_view(position: int, record: AnyRecord) -> dict[str, Any]:
     for name, value in members.items():
         if name in _TIMES:
             view[_TIMES[name]] = rfc3339(value)
+        elif name in _MONEY:
+            view[_MONEY[name]] = usd(value)
+        elif isinstance(record, (BudgetAdded, Dispatched)) and name == "budget":
+            view["budget"] = budget_view(record.budget)
         elif name == "ancestors":
             view["parent"] = value[-1]
         elif name not in view and name not in _HIDDEN and name != "at_ms":

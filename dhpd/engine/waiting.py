@@ -75,6 +75,16 @@ class ResultWaiter(Waiter):
         super().__init__(address, deadline_ms, handoff)
 
 
+class ApprovalWaiter(Waiter):
+    """A waiting `approval_wait`."""
+
+    __slots__ = ("approval",)
+
+    def __init__(self, address: Address, deadline_ms: int, handoff: str, approval: str) -> None:
+        super().__init__(address, deadline_ms, handoff)
+        self.approval = approval
+
+
 class Waiting:
     def __init__(self) -> None:
         self._number = 0
@@ -83,6 +93,7 @@ class Waiting:
         self._by_handoff: dict[str, Line[ClaimWaiter]] = {}
         self._for_orphan: dict[str, Line[ClaimWaiter]] = {}
         self._for_result: dict[str, Line[ResultWaiter]] = {}
+        self._for_decision: dict[str, Line[ApprovalWaiter]] = {}
         self._by_connection: dict[int, Line[Waiter]] = {}
         self._by_nonce: dict[tuple[str, str], ClaimWaiter] = {}
         self._claims = 0
@@ -148,6 +159,10 @@ class Waiting:
         """Who waits for this handoff's end."""
         return list(self._for_result.get(handoff, ()))
 
+    def decisions_of(self, handoff: str) -> list[ApprovalWaiter]:
+        """Who waits for the decision on an approval of this handoff."""
+        return list(self._for_decision.get(handoff, ()))
+
     def of_connection(self, connection: int) -> list[Waiter]:
         """What waits on this connection."""
         return list(self._by_connection.get(connection, ()))
@@ -158,7 +173,8 @@ class Waiting:
 
     def awaited(self, handoff: str) -> bool:
         """Whether anybody waits for this handoff by name."""
-        return handoff in self._by_handoff or handoff in self._for_orphan or handoff in self._for_result
+        waited_for = (self._by_handoff, self._for_orphan, self._for_result, self._for_decision)
+        return any(handoff in lines for lines in waited_for)
 
     def due(self, now_ms: int) -> Iterator[Waiter]:
         """Each waiter whose wait is over, once."""
@@ -170,7 +186,9 @@ class Waiting:
 
     def _lines_of(self, waiter: Waiter) -> Iterator[tuple[dict[Any, Line[Any]], object]]:
         yield self._by_connection, waiter.address.connection
-        if isinstance(waiter, ResultWaiter):
+        if isinstance(waiter, ApprovalWaiter):
+            yield self._for_decision, waiter.handoff
+        elif isinstance(waiter, ResultWaiter):
             yield self._for_result, waiter.handoff
         elif isinstance(waiter, ClaimWaiter):
             if waiter.handoff is not None:

@@ -6,11 +6,14 @@ from dhp_protocol.errors import ResultInvalid
 from dhp_protocol.messages import Ack, Cancel, Checkpoint, Complete
 from dhp_protocol.replies import CancelledEvent, CancelReply, CompleteReply, DispatchReply, Empty
 
+from .budget_operations import note_activity, refuse_at_a_cap, spend_with_ancestors
 from .claim_operations import draining
 from .dispatching import PreparedDispatch, decide_ack, decide_cancel, decide_dispatch
 from .facts import RUNNING, Handoff
 from .moments import Now
+from .records import Change
 from .settling import Settling
+from .spending import Amounts
 from .waiting import Address
 from .writing import decide_checkpoint, decide_complete
 
@@ -34,9 +37,16 @@ def dispatch(core: Settling, prepared: PreparedDispatch, to: Address, now: Now) 
 def checkpoint(core: Settling, request: Checkpoint, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
     decision = decide_checkpoint(facts, request, core.settings.limits, now)
-    if decision.changes:
-        facts = core.change(facts.id, facts, decision.changes, now)
-    core.renew(facts, now)
+    record = decision.record
+    if record is not None:
+        amounts = Amounts(record.steps, record.usd_nano)
+        refuse_at_a_cap(core, facts, amounts, now, seq=record.seq, sha256=record.sha256, state=decision.state)
+        facts = spend_with_ancestors(core, facts, (Change(record, decision.state),), amounts, now)
+    lease = core.renew(facts, now)
+    if record is not None:
+        core.leases.moved(lease, now.lease_ms)
+    if request.activity is not UNSET:
+        note_activity(core, facts, lease, request.activity, now)
     core.reply(to, decision.answer, facts)
 
 
@@ -44,7 +54,10 @@ def complete(core: Settling, request: Complete, verdict: ResultInvalid | None, t
     facts = core.looked_at = core.look(request.handoff, now)
     decision = decide_complete(facts, request, verdict, core.settings.limits, now)
     if decision.changes:
-        facts = core.change(facts.id, facts, decision.changes, now)
+        take = core.change if decision.refusal is None else core.end_hold
+        facts = core.looked_at = take(facts.id, facts, decision.changes, now)
+    if decision.refusal is not None:
+        raise decision.refusal
     core.reply(to, CompleteReply(duplicate=decision.duplicate), facts)
 
 

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct
 
-from dhp_protocol.errors import CheckpointConflict, InvalidRequest, OutOfOrder, ResultInvalid, TooLarge
-from dhp_protocol.limits import MAX_SAFE_INTEGER, Limits
+from dhp_protocol.errors import CheckpointConflict, OutOfOrder, ResultInvalid, TooLarge
+from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Checkpoint, Complete
 from dhp_protocol.replies import CheckpointReply
 
 from .facts import Handoff
 from .fencing import check_fence, ended_by
 from .moments import Now
-from .records import Change, Checkpointed, Completed
+from .money import nano_usd
+from .records import Change, Checkpointed, Completed, Dead, ResultRefused
 
 
 class OlderCheckpoint(Struct, frozen=True):
@@ -30,7 +31,10 @@ class OlderCheckpoint(Struct, frozen=True):
 
 
 class CheckpointDecision(Struct, frozen=True):
-    changes: Sequence[Change]
+    """`record` is what is to be kept (None: it is there already), with its `state`, unless a cap is in the way."""
+
+    record: Checkpointed | None
+    state: bytes
     answer: CheckpointReply | OlderCheckpoint
 
 
@@ -53,13 +57,13 @@ def decide_checkpoint(handoff: Handoff, request: Checkpoint, limits: Limits, now
     if newest is not None and seq == newest.seq:
         if sha256 != newest.sha256:
             raise checkpoint_conflict(seq, newest.sha256, sha256)
-        return CheckpointDecision((), CheckpointReply(seq=seq, sha256=sha256, duplicate=True))
+        return CheckpointDecision(None, state, CheckpointReply(seq=seq, sha256=sha256, duplicate=True))
     if seq <= handoff.seq:
-        return CheckpointDecision((), OlderCheckpoint(handoff.id, handoff.position, seq, sha256, handoff.seq + 1))
+        return CheckpointDecision(
+            None, state, OlderCheckpoint(handoff.id, handoff.position, seq, sha256, handoff.seq + 1)
+        )
     if seq != handoff.seq + 1:
         raise out_of_order(seq, handoff.seq + 1, None)
-    if handoff.steps + request.steps > MAX_SAFE_INTEGER:
-        raise InvalidRequest("The sum of steps would pass 2^53 - 1.", member="steps")
     assert hold.ended is None
     record = Checkpointed(
         n=handoff.n + 1,
@@ -69,8 +73,9 @@ def decide_checkpoint(handoff: Handoff, request: Checkpoint, limits: Limits, now
         sha256=sha256,
         bytes=len(state),
         steps=request.steps,
+        usd_nano=0 if request.usd is UNSET else nano_usd(request.usd, member="usd"),
     )
-    return CheckpointDecision((Change(record, state),), CheckpointReply(seq=seq, sha256=sha256, duplicate=False))
+    return CheckpointDecision(record, state, CheckpointReply(seq=seq, sha256=sha256, duplicate=False))
 
 
 def answer_older(older: OlderCheckpoint, stored_sha256: str | None, first_kept: int | None) -> CheckpointReply:
@@ -93,8 +98,11 @@ def out_of_order(seq: int, expected: int, first_kept: int | None) -> OutOfOrder:
 
 
 class CompleteDecision(Struct, frozen=True):
+    """`refusal` is what to answer where the result doesn't fit."""
+
     changes: Sequence[Change]
     duplicate: bool
+    refusal: ResultInvalid | None = None
 
 
 def decide_complete(
@@ -114,7 +122,7 @@ def decide_complete(
         sentence = f"A result may have {limits.max_result_bytes} bytes: keep large data elsewhere and name it."
         raise TooLarge(sentence, member="result", limit=limits.max_result_bytes, size=len(result))
     if verdict is not None:
-        raise verdict
+        return CompleteDecision(_refused(handoff, hold.worker, verdict, result, sha256, now), False, verdict)
     record = Completed(
         n=handoff.n + 1,
         at_ms=now.wall_ms,
@@ -124,3 +132,27 @@ def decide_complete(
         bytes=len(result),
     )
     return CompleteDecision((Change(record, result),), False)
+
+
+def _refused(
+    handoff: Handoff, worker: str, verdict: ResultInvalid, result: bytes, sha256: str, now: Now
+) -> Sequence[Change]:
+    """A result that doesn't fit is kept, and counted; the last one allowed makes the handoff dead."""
+    left = handoff.budget.max_invalid_results - handoff.invalid_results - 1
+    verdict.details["left"] = left
+    record = ResultRefused(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence,
+        worker=worker,
+        path=str(verdict.details.get("path", "")),
+        rule=str(verdict.details.get("rule", "")),
+        left=left,
+        sha256=sha256,
+        bytes=len(result),
+    )
+    if left > 0:
+        return (Change(record, result),)
+    sentence = f"max_invalid_results: {handoff.budget.max_invalid_results} results did not fit the schema"
+    dead = Dead(n=handoff.n + 2, at_ms=now.wall_ms, fence=handoff.fence + 1, reason=sentence, cap="max_invalid_results")
+    return Change(record, result), Change(dead)

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import logging
 import os
+import random
 import secrets
 import signal
 import sys
@@ -86,7 +87,7 @@ class Daemon:
         )
         gc.disable()  # Loading makes millions of objects and no garbage.
         loaded = await self._store.load()
-        engine = self._engine = Engine(settings, _fresh_name, purged_fence=loaded.purged_fence)
+        engine = self._engine = Engine(settings, _fresh_name, purged_fence=loaded.purged_fence, chance=random.random)
         engine.load(
             loaded.facts,
             loaded.tail,

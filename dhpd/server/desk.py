@@ -7,7 +7,7 @@ what happens afterwards (`answers`). Knows no rules.
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
@@ -18,18 +18,22 @@ from msgspec import UNSET, Raw, Struct
 from dhp_protocol.errors import DHPError, Overloaded, ResultInvalid, SchemaInvalid, StoreUnavailable
 from dhp_protocol.messages import (
     AnyRequest,
+    ApprovalWait,
+    CheckCapability,
     Claim,
     Complete,
     Dispatch,
     GetResult,
     Health,
     Recover,
+    Redrive,
     Stats,
     Unwatch,
     Watch,
 )
 from dhp_protocol.replies import Empty
 from dhpd.config import Config
+from dhpd.engine.capabilities import Capabilities, capabilities_of, granted
 from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
 from dhpd.engine.facts import RUNNING, Handoff
 from dhpd.engine.operations import Engine
@@ -47,6 +51,8 @@ from .watching import Watches
 
 LONG_INTENT_BYTES = 8 * 1024
 """Naming a longer one takes more than about a millisecond, so it is done off the loop."""
+
+MAX_CAPABILITIES = 1_024
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +79,7 @@ class Desk:
         self._poke = poke
         self._loader = Loader(store)
         self._schemas = Schemas()
+        self._capabilities: OrderedDict[str, Capabilities] = OrderedDict()
         self._lanes: dict[tuple[int, str], deque[tuple[_Queued, Address]]] = {}
         self._lane_numbers = count(1)
         self._claim_order = ClaimOrder()
@@ -174,7 +181,11 @@ class Desk:
                 self._engine.reply(to, self._reporter.health())
             case Complete():
                 self._begin_complete(request, to, lane)
-            case Claim() | Recover() | GetResult() if request.wait_ms > 0 and self._waits_too_much(to):
+            case CheckCapability():
+                self._begin_check(request, to, lane)
+            case Redrive():
+                self._begin_redrive(request, to, lane)
+            case ApprovalWait() | Claim() | Recover() | GetResult() if request.wait_ms > 0 and self._waits_too_much(to):
                 self._engine.reply(to, Overloaded("Too many requests wait on this connection already.", after_ms=1000))
             case _ if missing := self._engine.missing(request):
                 lane = lane or f"#{next(self._lane_numbers)}"  # Nothing lines up behind it.
@@ -224,7 +235,7 @@ class Desk:
 
     async def _dispatch_loaded(self, prepared: PreparedDispatch, to: Address, *, checked: bool) -> None:
         if not checked:
-            await self._schemas.check(prepared.handoff, schema_of(prepared.intent), to.connection)
+            await self._schemas.check(prepared.handoff, output_schema_of(prepared.intent), to.connection)
         # Only now, so that what the store said is still so when the engine decides.
         await self._execute_loaded(self._engine.missing(prepared), lambda: self._dispatch(prepared, to))
 
@@ -237,7 +248,7 @@ class Desk:
             return True
         try:
             # In its canonical form, as a later start will read it: numbers are doubles there.
-            self._schemas.check_here(prepared.handoff, schema_of(prepared.intent))
+            self._schemas.check_here(prepared.handoff, output_schema_of(prepared.intent))
         except NotHere:
             return False
         return True
@@ -271,10 +282,8 @@ class Desk:
 
     async def _take_up_schema(self, facts: Handoff) -> None:
         if not self._schemas.known(facts.id):
-            payloads = await self._store.payloads([facts.number])
-            if facts.number not in payloads:
-                raise StoreUnavailable("The handoff's schema could not be read: send the same request again.")
-            self._schemas.take_up(facts.id, schema_of(payloads[facts.number]))
+            intent = await self._payload(facts.number)
+            self._schemas.take_up(facts.id, output_schema_of(intent))
 
     def _verdict_here(self, facts: Handoff, request: Complete) -> ResultInvalid | None:
         """What the output schema, which is known, says of the result, as far as it counts; raises `NotHere`."""
@@ -286,6 +295,55 @@ class Desk:
         """Whether the engine could accept the result: of any other, it decides without a verdict."""
         held = facts.status == RUNNING and facts.fence == request.fence
         return facts.has_schema and held and len(bytes(request.result)) <= self._config.max_result_bytes
+
+    def _begin_check(self, request: CheckCapability, to: Address, lane: str) -> None:
+        facts = self._engine.ledger.get(request.handoff)
+        if facts is None or (facts.capable and facts.status == RUNNING and facts.id not in self._capabilities):
+            self._later(lane, to, self._check_loaded(request, to))
+        else:
+            self._check(request, to)
+
+    async def _check_loaded(self, request: CheckCapability, to: Address) -> None:
+        await self._load(self._engine.missing(request))
+        facts = self._engine.ledger.get(request.handoff)
+        if facts is not None and facts.capable:
+            intent = await self._payload(facts.number)
+            self._capabilities[facts.id] = capabilities_of(members_of(intent).capabilities)
+            while len(self._capabilities) > MAX_CAPABILITIES:
+                self._capabilities.popitem(last=False)
+        self._check(request, to)
+
+    def _check(self, request: CheckCapability, to: Address) -> None:
+        known = self._capabilities.get(request.handoff, {})
+        allowed = granted(known, request.domain, request.resource)
+        self._engine.check_capability(request, allowed, to, self._clock.now())
+
+    def _begin_redrive(self, request: Redrive, to: Address, lane: str) -> None:
+        facts = self._engine.ledger.get(request.handoff)
+        if self._engine.missing(request) or (facts is not None and facts.kept is not None and facts.kept.seq):
+            self._later(lane, to, self._redrive_loaded(request, to))
+        else:
+            self._engine.redrive(request, None, to, self._clock.now())
+
+    async def _redrive_loaded(self, request: Redrive, to: Address) -> None:
+        while missing := self._engine.missing(request):  # The handoff first, then those whose caps count as well.
+            found = await self._loader.load(missing)
+            for facts in found:
+                self._engine.admit(facts, self._clock.now())
+            if len(found) < len(missing):
+                break
+        handoff = self._engine.ledger.get(request.handoff)
+        state = None
+        if handoff is not None and handoff.kept is not None and handoff.kept.seq:
+            state = await self._payload(handoff.kept.position)
+        self._engine.redrive(request, state, to, self._clock.now())
+
+    async def _payload(self, position: int) -> bytes:
+        """What lies at a position; raises `StoreUnavailable` where it isn't on disk yet."""
+        payloads = await self._store.payloads([position])
+        if position not in payloads:
+            raise StoreUnavailable("What this needs could not be read: send the same request again.")
+        return payloads[position]
 
     def _waits_too_much(self, to: Address) -> bool:
         return self._engine.waiting.count_of(to.connection) >= self._config.max_waiting_requests
@@ -352,10 +410,16 @@ def _lane_of(request: _Queued) -> str:
     return _ANY_HANDOFF if isinstance(request, Dispatch) else ""
 
 
-class _IntentMembers(Struct):
+class IntentMembers(Struct):
+    """What the daemon looks at in an intent after its dispatch."""
+
     output_schema: Raw
+    capabilities: Raw
 
 
-def schema_of(intent: bytes) -> bytes:
+members_of = msgspec.json.Decoder(IntentMembers).decode
+
+
+def output_schema_of(intent: bytes) -> bytes:
     """The output schema in an intent's canonical bytes."""
-    return bytes(msgspec.json.decode(intent, type=_IntentMembers).output_schema)
+    return bytes(members_of(intent).output_schema)

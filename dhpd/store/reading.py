@@ -11,10 +11,13 @@ from msgspec import Raw, Struct
 
 from dhp_protocol.errors import StoreUnavailable
 from dhp_protocol.replies import (
+    ApprovalsReply,
+    ApprovalView,
     CheckpointReply,
     CheckpointsReply,
     ClaimLease,
     ClaimReply,
+    EffectReply,
     HistoryReply,
     LastCheckpointReply,
     ListReply,
@@ -24,8 +27,10 @@ from dhp_protocol.replies import (
 from dhpd.engine.facts import CheckpointFacts
 from dhpd.engine.leases import heartbeat_ms
 from dhpd.engine.lookups import (
+    ApprovalsLookup,
     CheckpointsLookup,
     ClaimLookup,
+    EffectLookup,
     HistoryLookup,
     LastCheckpointLookup,
     ListLookup,
@@ -73,6 +78,12 @@ async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lea
             return HistoryReply(records=fitting, next=fitting[-1]["n"] if more else None)
         case ListLookup():
             return await _list(lookup, store, room_bytes, lease_left)
+        case EffectLookup():
+            payloads = await store.payloads([lookup.done_position])
+            result = _payload(payloads, lookup.done_position)
+            return EffectReply(state="done", idempotency_key=lookup.idempotency_key, result=result)
+        case ApprovalsLookup():
+            return await _approvals(lookup, store, room_bytes)
         case OlderCheckpoint():
             return await _older(lookup, store)
 
@@ -111,6 +122,28 @@ async def _list(lookup: ListLookup, store: StoreBackend, room_bytes: int, lease_
         after = fitting[-1].number
     views = [status_reply(facts, lease_left(facts.id, facts.fence)) for facts in fitting]
     return ListReply(handoffs=views, next=after, position=lookup.position)
+
+
+async def _approvals(lookup: ApprovalsLookup, store: StoreBackend, room_bytes: int) -> ApprovalsReply:
+    payloads = await store.payloads([item.approval.details_position for item in lookup.items])
+    views = [
+        ApprovalView(
+            approval=item.approval.id,
+            handoff=item.handoff,
+            action=item.approval.action,
+            details=_payload(payloads, item.approval.details_position),
+            decision=item.decision,
+            by=item.approval.by,
+            note=item.approval.note,
+            expires_at=rfc3339(item.approval.expires_at_ms),
+            used_by=item.approval.used_by,
+        )
+        for item in lookup.items
+    ]
+    fitting = _fitting(views, lambda view: len(_encode(view)), room_bytes)
+    cut = len(fitting) < len(views)
+    after = lookup.items[len(fitting) - 1].approval.details_position if cut else lookup.next
+    return ApprovalsReply(approvals=fitting, next=after)
 
 
 async def _older(lookup: OlderCheckpoint, store: StoreBackend) -> CheckpointReply:

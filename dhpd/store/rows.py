@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dhpd.engine.facts import Handoff
-from dhpd.engine.records import Checkpointed, Entry, encode_record
+from dhpd.engine.records import Checkpointed, Entry, Redriven, encode_record
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(Handoff).decode
@@ -21,7 +21,7 @@ def record_row(entry: Entry) -> tuple[Any, ...]:
         entry.position,
         bytes.fromhex(entry.handoff),
         record.n,
-        record.seq if type(record) is Checkpointed else None,
+        record.seq or None if isinstance(record, (Checkpointed, Redriven)) else None,
         entry.prev,
         entry.anchor,
         encode_record(record),

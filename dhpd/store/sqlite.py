@@ -17,7 +17,7 @@ import aiosqlite
 from dhpd.engine.facts import CheckpointFacts, Handoff
 from dhpd.engine.journal import Batch, Extension
 from dhpd.engine.lookups import ListLookup
-from dhpd.engine.records import Checkpointed, Entry, decode_record
+from dhpd.engine.records import Checkpointed, Entry, Redriven, decode_record
 
 from . import schema
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
@@ -133,7 +133,8 @@ class SqliteStore:
         checkpoints = []
         for stored in await self._records_at(positions):
             record = stored.record
-            assert isinstance(record, Checkpointed)
+            assert isinstance(record, (Checkpointed, Redriven))
+            assert record.sha256 is not None, "it holds a checkpoint"
             checkpoints.append(CheckpointFacts(record.seq, record.sha256, stored.position, record.at_ms))
         return checkpoints
 

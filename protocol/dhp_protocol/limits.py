@@ -26,6 +26,13 @@ MAX_DELAY_MS = 10 * 365 * 86_400_000
 MAX_ATTEMPTS = 1_000_000
 DEFAULT_MAX_ATTEMPTS = 3
 MAX_STEPS = 1_000_000_000
+DEFAULT_KEEP_CHECKPOINTS = 16
+MAX_KEEP_CHECKPOINTS = 1_000_000
+MAX_STEP_CHARS = 256
+MAX_ACTION_CHARS = 256
+MAX_DIGEST_CHARS = 256
+MAX_RESOURCE_CHARS = 1024
+MAX_NOTE_CHARS = 4096
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_state_bytes: int = 4 * 1024 * 1024
     max_result_bytes: int = 4 * 1024 * 1024
     max_intent_bytes: int = 1024 * 1024
+    max_details_bytes: int = 64 * 1024
     max_wait_ms: int = 600_000
     max_page: int = 1_000
     max_id_bytes: int = MAX_ID_BYTES

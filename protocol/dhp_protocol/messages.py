@@ -23,6 +23,11 @@ DelayMs = Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)]
 LabelText = Annotated[str, Meta(max_length=limits.MAX_LABEL_CHARS)]
 LabelName = Annotated[str, Meta(min_length=1, max_length=limits.MAX_LABEL_CHARS)]
 Sha256 = Annotated[str, Meta(pattern=HANDOFF_PATTERN)]
+Steps = Annotated[int, Meta(ge=0, le=limits.MAX_STEPS)]
+Digest = Annotated[str, Meta(min_length=1, max_length=limits.MAX_DIGEST_CHARS)]
+Step = Annotated[str, Meta(min_length=1, max_length=limits.MAX_STEP_CHARS)]
+ApprovalId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}-[0-9a-f]{16}\Z")]
+Resource = Annotated[str, Meta(min_length=1, max_length=limits.MAX_RESOURCE_CHARS)]
 Status = Literal["pending", "running", "orphaned", "suspended", "completed", "cancelled", "dead"]
 
 
@@ -62,6 +67,7 @@ class Dispatch(Request, tag="dispatch", frozen=True):
     delay_ms: DelayMs = 0
     parent: HandoffId | UnsetType = UNSET
     labels: Annotated[dict[LabelName, LabelText], Meta(max_length=limits.MAX_LABELS)] | UnsetType = UNSET
+    keep_checkpoints: Annotated[int, Meta(ge=1, le=limits.MAX_KEEP_CHECKPOINTS)] = limits.DEFAULT_KEEP_CHECKPOINTS
 
 
 class Claim(Request, tag="claim", frozen=True):
@@ -108,7 +114,9 @@ class Checkpoint(Request, tag="checkpoint", frozen=True):
     state: Raw
     seq: Annotated[int, Meta(ge=1, le=limits.MAX_SAFE_INTEGER)] | UnsetType = UNSET
     sha256: Sha256 | UnsetType = UNSET
-    steps: Annotated[int, Meta(ge=0, le=limits.MAX_STEPS)] = 1
+    steps: Steps = 1
+    usd: Raw | UnsetType = UNSET
+    activity: Digest | UnsetType = UNSET
 
 
 class Complete(Request, tag="complete", frozen=True):
@@ -133,7 +141,7 @@ class Fail(Request, tag="fail", frozen=True):
     fence: Fence
     error: WorkError
     retry: bool = True
-    delay_ms: DelayMs = 0
+    delay_ms: DelayMs | UnsetType = UNSET
 
 
 class Release(Request, tag="release", frozen=True):
@@ -151,6 +159,124 @@ class Cancel(Request, tag="cancel", frozen=True):
     handoff: HandoffId
     reason: Reason | UnsetType = UNSET
     children: bool = False
+
+
+class Suspend(Request, tag="suspend", frozen=True):
+    """Puts the work aside: by its worker with the fence, or from outside without. It wakes by a time, or an approval."""
+
+    handoff: HandoffId
+    fence: Fence | UnsetType = UNSET
+    wake_ms: DelayMs | UnsetType = UNSET
+    approval: ApprovalId | UnsetType = UNSET
+    reason: Reason | UnsetType = UNSET
+
+
+class Resume(Request, tag="resume", frozen=True):
+    """Takes suspended work up again."""
+
+    handoff: HandoffId
+    force: bool = False
+
+
+class Redrive(Request, tag="redrive", frozen=True):
+    """Brings dead work back, with more of what is capped if it needs that."""
+
+    handoff: HandoffId
+    budget_add: Raw | UnsetType = UNSET
+    nonce: Name | UnsetType = UNSET
+
+
+class BudgetAdd(Request, tag="budget_add", frozen=True):
+    """Gives more of what is capped."""
+
+    handoff: HandoffId
+    add: Raw
+    nonce: Name | UnsetType = UNSET
+
+
+class Spend(Request, tag="spend", frozen=True):
+    """Says what was used up beside checkpoints."""
+
+    handoff: HandoffId
+    fence: Fence
+    usd: Raw | UnsetType = UNSET
+    steps: Steps = 0
+    nonce: Name | UnsetType = UNSET
+
+
+class Activity(Request, tag="activity", frozen=True):
+    """Says what the worker is doing, so that standing still and going round in circles are told apart from work."""
+
+    handoff: HandoffId
+    fence: Fence
+    digest: Digest
+
+
+class EffectBegin(Request, tag="effect_begin", frozen=True):
+    """Asks whether an effect on the outside world may be carried out."""
+
+    handoff: HandoffId
+    fence: Fence
+    step: Step
+    approval: ApprovalId | UnsetType = UNSET
+
+
+class EffectDone(Request, tag="effect_done", frozen=True):
+    """Says that an effect was carried out, and what came of it."""
+
+    handoff: HandoffId
+    fence: Fence
+    step: Step
+    result: Raw
+
+
+class Effects(Request, tag="effects", frozen=True):
+    """Asks for a handoff's effects."""
+
+    handoff: HandoffId
+
+
+class ApprovalRequest(Request, tag="approval_request", frozen=True):
+    """Asks a person for their word on exactly this action with these details."""
+
+    handoff: HandoffId
+    fence: Fence
+    action: Annotated[str, Meta(min_length=1, max_length=limits.MAX_ACTION_CHARS)]
+    details: Raw
+    timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)]
+
+
+class ApprovalWait(Request, tag="approval_wait", frozen=True):
+    """Asks for the decision, waiting for it up to `wait_ms`."""
+
+    approval: ApprovalId
+    wait_ms: int = 0
+
+
+class ApprovalDecide(Request, tag="approval_decide", frozen=True):
+    """A person's decision."""
+
+    approval: ApprovalId
+    decision: Literal["approve", "deny"]
+    note: Annotated[str, Meta(max_length=limits.MAX_NOTE_CHARS)] | UnsetType = UNSET
+
+
+class Approvals(Request, tag="approvals", frozen=True):
+    """Asks for a page of approvals of live handoffs, or of the handoff named, ended or not."""
+
+    status: Literal["open", "approved", "denied", "expired", "cancelled"] | UnsetType = UNSET
+    handoff: HandoffId | UnsetType = UNSET
+    after: Count = 0
+    limit: int = 100
+
+
+class CheckCapability(Request, tag="check_capability", frozen=True):
+    """Asks whether the intent grants a resource."""
+
+    handoff: HandoffId
+    fence: Fence
+    domain: Annotated[str, Meta(min_length=1, max_length=limits.MAX_LABEL_CHARS)]
+    resource: Resource
 
 
 class GetStatus(Request, tag="status", frozen=True):
@@ -242,6 +368,20 @@ AnyRequest = (
     | Fail
     | Release
     | Cancel
+    | Suspend
+    | Resume
+    | Redrive
+    | BudgetAdd
+    | Spend
+    | Activity
+    | EffectBegin
+    | EffectDone
+    | Effects
+    | ApprovalRequest
+    | ApprovalWait
+    | ApprovalDecide
+    | Approvals
+    | CheckCapability
     | GetStatus
     | LastCheckpoint
     | Checkpoints

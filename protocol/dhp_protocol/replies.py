@@ -109,6 +109,94 @@ class CancelReply(Struct, frozen=True, kw_only=True):
     status: str
 
 
+class SuspendReply(Struct, frozen=True, kw_only=True):
+    """`status` is `suspended`, or `pending` where the approval had been decided already."""
+
+    status: str
+    duplicate: bool = False
+
+
+class BudgetReply(Struct, frozen=True, kw_only=True):
+    """The caps in force."""
+
+    budget: dict[str, int | float]
+
+
+class SpendReply(Struct, frozen=True, kw_only=True):
+    """What counts against the handoff's caps so far."""
+
+    usd: float
+    steps: int
+
+
+class ActivityReply(Struct, frozen=True, kw_only=True):
+    """How often in a row this was said before; 0 for something new."""
+
+    repeats: int
+
+
+class EffectReply(Struct, frozen=True, kw_only=True):
+    """`state`: `new` (carry it out), `in_doubt` (an earlier fence began it: find out first), `done` (`result` is there)."""
+
+    state: str
+    idempotency_key: str
+    result: Raw | UnsetType = UNSET
+
+
+class EffectDoneReply(Struct, frozen=True, kw_only=True):
+    duplicate: bool
+
+
+class EffectView(Struct, frozen=True, kw_only=True):
+    """`state` is `begun` or `done`; `fence` is the one that began it."""
+
+    step: str
+    state: str
+    fence: int
+    sha256: str | None
+
+
+class EffectsReply(Struct, frozen=True, kw_only=True):
+    effects: list[EffectView]
+    next: None = None
+
+
+class ApprovalRequestReply(Struct, frozen=True, kw_only=True):
+    approval: str
+
+
+class DecisionReply(Struct, frozen=True, kw_only=True):
+    """`decision`: `approved`, `denied`, `expired`, `cancelled`, or null while it is open."""
+
+    decision: str | None
+    by: str | None = None
+    note: str | None = None
+    at: str | None = None
+
+
+class ApprovalView(Struct, frozen=True, kw_only=True):
+    """An approval as a person needs it to decide; `details` as canonical JSON."""
+
+    approval: str
+    handoff: str
+    action: str
+    details: Raw
+    decision: str | None
+    by: str | None
+    note: str | None
+    expires_at: str
+    used_by: str | None
+
+
+class ApprovalsReply(Struct, frozen=True, kw_only=True):
+    approvals: list[ApprovalView]
+    next: int | None
+
+
+class CapabilityReply(Struct, frozen=True, kw_only=True):
+    granted: bool
+
+
 class StatusReply(Struct, frozen=True, kw_only=True):
     """How a handoff stands; `seq` is its last checkpoint's (0: none), times are RFC 3339."""
 
@@ -120,8 +208,10 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     attempt: int
     seq: int
     steps: int
+    usd: float
     failures: int
-    budget: dict[str, int]
+    stalls: int
+    budget: dict[str, int | float]
     reason: str | None
     parent: str | None
     labels: dict[str, str]

@@ -4,6 +4,7 @@ import random
 
 from msgspec.structs import replace
 
+from dhpd.engine.budget import Budget
 from dhpd.engine.claim_queue import ClaimQueue, order
 from dhpd.engine.facts import ORPHANED, PENDING, Handoff
 
@@ -19,7 +20,7 @@ def handoff(number: int, *, kind: str = "work", priority: int = 5, orphaned: boo
         anchor=number,
         n=1,
         fence=0,
-        max_attempts=3,
+        budget=Budget(),
         has_schema=False,
         created_at_ms=0,
         updated_at_ms=0,

@@ -51,7 +51,7 @@ def test_what_was_released_or_failed_keeps_its_age() -> None:
     world = World()
     one, two, three = (world.dispatch() for _ in range(3))
     world.run(Release(handoff=one, fence=world.claim(one)))
-    world.run(Fail(handoff=two, fence=world.claim(two), error=WorkError(type="Oops")))
+    world.run(Fail(handoff=two, fence=world.claim(two), error=WorkError(type="Oops"), delay_ms=0))
     assert taken(world, 3) == [one, two, three]
 
 

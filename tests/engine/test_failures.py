@@ -12,7 +12,7 @@ OOPS = WorkError(type="Oops", message="it broke")
 
 
 def fail(handoff: str, fence: int, *, retry: bool = True) -> Fail:
-    return Fail(handoff=handoff, fence=fence, error=OOPS, retry=retry)
+    return Fail(handoff=handoff, fence=fence, error=OOPS, retry=retry, delay_ms=0)
 
 
 def last_records(world: World, handoff: str, count: int) -> list[dict[str, object]]:

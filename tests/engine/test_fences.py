@@ -14,7 +14,7 @@ Write = Callable[[str, int], Request]
 WRITES: dict[str, Write] = {
     "checkpoint": lambda handoff, fence: Checkpoint(handoff=handoff, fence=fence, state=Raw(b'"late"')),
     "complete": lambda handoff, fence: Complete(handoff=handoff, fence=fence, result=Raw(b'"late"')),
-    "fail": lambda handoff, fence: Fail(handoff=handoff, fence=fence, error=WorkError(type="Late")),
+    "fail": lambda handoff, fence: Fail(handoff=handoff, fence=fence, error=WorkError(type="Late"), delay_ms=0),
     "release": lambda handoff, fence: Release(handoff=handoff, fence=fence),
 }
 

@@ -80,7 +80,7 @@ def released() -> Case:
 
 def failed() -> Case:
     world, handoff, fence = running()
-    world.run(Fail(handoff=handoff, fence=fence, error=ERROR))
+    world.run(Fail(handoff=handoff, fence=fence, error=ERROR, delay_ms=0))
     return world, handoff, fence
 
 
@@ -96,7 +96,7 @@ OPERATIONS: dict[str, Callable[[World, str, int], Any]] = {
         Complete(handoff=handoff, fence=fence, result=Raw(b'"another"'))
     ),
     "release": lambda world, handoff, fence: world.run(Release(handoff=handoff, fence=fence)),
-    "fail": lambda world, handoff, fence: world.run(Fail(handoff=handoff, fence=fence, error=ERROR)),
+    "fail": lambda world, handoff, fence: world.run(Fail(handoff=handoff, fence=fence, error=ERROR, delay_ms=0)),
     "fail for good": lambda world, handoff, fence: world.run(
         Fail(handoff=handoff, fence=fence, error=ERROR, retry=False)
     ),

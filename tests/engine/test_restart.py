@@ -283,7 +283,9 @@ def random_history(world: World, rng: random.Random, steps: int) -> None:
                 world.run(Release(handoff=handoff, fence=fences[handoff], reason="tired"))
             else:
                 retry = rng.random() < 0.7
-                world.run(Fail(handoff=handoff, fence=fences[handoff], error=WorkError(type="E"), retry=retry))
+                world.run(
+                    Fail(handoff=handoff, fence=fences[handoff], error=WorkError(type="E"), retry=retry, delay_ms=0)
+                )
         elif action == "wait":
             world.advance(rng.choice([10, 500, 1_500, 7_000]))
         elif action == "ack" and (ended := [handoff for handoff in held if world.facts(handoff).final]):

@@ -73,7 +73,7 @@ CHANGES: dict[str, Callable[[dict[str, tuple[str, int]]], list[Request]]] = {
     "complete": lambda cases: [Complete(handoff=cases["running"][0], fence=1, result=Raw(b"1"))],
     "release to a waiter": lambda cases: [Release(handoff=cases["running"][0], fence=1)],
     "fail": lambda cases: [Fail(handoff=cases["running"][0], fence=1, error=OOPS, delay_ms=1_000)],
-    "last failure": lambda cases: [Fail(handoff=cases["last attempt"][0], fence=1, error=OOPS)],
+    "last failure": lambda cases: [Fail(handoff=cases["last attempt"][0], fence=1, error=OOPS, delay_ms=0)],
     "cancel": lambda cases: [Cancel(handoff=handoff) for name, (handoff, _) in cases.items() if name != "completed"],
     "cancel with children": lambda cases: [Cancel(handoff=cases["parent"][0], children=True)],
     "ack": lambda cases: [Ack(handoff=cases["completed"][0])],

@@ -13,6 +13,17 @@ import msgspec
 from .store_model import ModelStore, Row
 
 _FINAL = ("completed", "cancelled", "dead")
+NOTES = (
+    "spent",
+    "result_refused",
+    "budget_added",
+    "effect_begun",
+    "effect_done",
+    "approval_requested",
+    "approval_decided",
+    "capability_checked",
+)
+KEEPS_FENCE = ("checkpointed", "completed", "acked", *NOTES)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -104,17 +115,17 @@ class Checks:
             require(kind == "dispatched" and record["n"] == 1, f"{row.handoff[:8]} begins with {kind}")
             require(hashlib.sha256(row.payload or b"").hexdigest() == row.handoff, "invariant 5: the id isn't the hash")
             story.intent = row.payload or b""
-            story.max_attempts = record["max_attempts"]
+            story.max_attempts = record["budget"].get("max_attempts", 3)
             story.n = 1
             story.snapshots.append(Snapshot("pending", record["fence"], 0, 0, row.position))
             return
         last = story.last
         require(record["n"] == story.n + 1, f"record {record['n']} follows {story.n}")
         story.n += 1
-        require(last.status not in _FINAL or kind == "acked", f"invariant 4: {kind} after {last.status}")
+        require(last.status not in _FINAL or kind in ("acked", "spent"), f"invariant 4: {kind} after {last.status}")
         if last.failures >= story.max_attempts and last.status != "dead":
-            require(kind in ("dead", "acked"), f"invariant 6: {kind} though the attempts are used up")
-        keeps = kind in ("checkpointed", "completed", "acked")
+            require(kind in ("dead", "acked", "spent"), f"invariant 6: {kind} though the attempts are used up")
+        keeps = kind in KEEPS_FENCE
         fence = record["fence"]
         require(
             fence == last.fence if keeps else fence > last.fence,
@@ -151,6 +162,8 @@ class Checks:
                 require(last.status == "running", f"orphaned while {last.status}")
                 self._not_early(row.handoff, last.fence, record["at_ms"])
                 return "orphaned", last.seq, last.failures + 1
+            case kind if kind in NOTES:
+                return last.status, last.seq, last.failures
             case "cancelled":
                 return "cancelled", last.seq, last.failures
             case "dead":

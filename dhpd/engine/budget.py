@@ -1,0 +1,156 @@
+"""Budgets: what a handoff may use up, and what it has.
+
+Owns the caps, their bounds and defaults, and when an amount would pass one. Invariant 6 is decided here: the write that
+would pass a cap is refused, whoever's cap it is, before anything of it is recorded. Pure.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from dhp_protocol.errors import BudgetExceeded, InvalidRequest
+from dhp_protocol.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_DELAY_MS, MAX_SAFE_INTEGER
+
+from .money import MAX_USD, NANO, nano_usd, usd
+
+DEFAULT_MAX_STALLS = 2
+DEFAULT_MAX_INVALID_RESULTS = 3
+
+Times = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
+Duration = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
+
+
+class Budget(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The caps in force; None: no such cap. The first three may be reached; of the others the n-th ends it."""
+
+    max_steps: int | None = None
+    max_usd_nano: int | None = None
+    max_wallclock_ms: int | None = None
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    stall_ms: int | None = None
+    max_repeats: int | None = None
+    max_stalls: int = DEFAULT_MAX_STALLS
+    max_invalid_results: int = DEFAULT_MAX_INVALID_RESULTS
+
+
+class _Caps(Struct, frozen=True, forbid_unknown_fields=True):
+    """A budget as it stands in an intent, and in `budget_add`."""
+
+    max_steps: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)] | UnsetType = UNSET
+    max_usd: Raw | UnsetType = UNSET
+    max_wallclock_ms: Duration | UnsetType = UNSET
+    max_attempts: Times | UnsetType = UNSET
+    stall_ms: Duration | UnsetType = UNSET
+    max_repeats: Times | UnsetType = UNSET
+    max_stalls: Times | UnsetType = UNSET
+    max_invalid_results: Times | UnsetType = UNSET
+
+
+CAPS = tuple(_Caps.__struct_fields__)
+_decode = msgspec.json.Decoder(_Caps).decode
+
+
+def budget_of(raw: Raw, *, member: str = "budget") -> Budget:
+    """The caps of an intent's `budget`; raises `InvalidRequest` naming the cap."""
+    return Budget(**_given(raw, member))
+
+
+def _given(raw: Raw, member: str) -> dict[str, int]:
+    """The caps that `raw` names, money in nano-dollars."""
+    try:
+        caps = _decode(raw)
+    except msgspec.ValidationError as error:
+        raise _refusal(raw, str(error), member) from None
+    given: dict[str, int] = {}
+    for name in CAPS:
+        value: Any = getattr(caps, name)
+        if value is UNSET:
+            continue
+        if name == "max_usd":
+            given["max_usd_nano"] = nano_usd(value, member=f"{member}.max_usd")
+        else:
+            given[name] = value
+    return given
+
+
+def _refusal(raw: Raw, problem: str, member: str) -> InvalidRequest:
+    try:
+        names = msgspec.json.decode(raw, type=dict[str, Raw])
+    except msgspec.ValidationError:
+        return InvalidRequest(f"{member} must be a JSON object of caps.", member=member)
+    unknown = next((name for name in names if name not in CAPS), None)
+    if unknown is not None:
+        return InvalidRequest(f"A budget has no cap {unknown[:64]!r}: leave it out.", member=f"{member}.{unknown[:64]}")
+    wrong = problem.rpartition("$.")[2].rstrip("`")
+    return InvalidRequest(f"{member}.{wrong}: {problem.split(' - at ')[0]}.", member=f"{member}.{wrong}")
+
+
+def added(budget: Budget, raw: Raw, *, member: str) -> Budget:
+    """The budget with the positive amounts of `raw` added to its caps; raises `InvalidRequest`.
+
+    A cap that isn't set can't be added to: it would set one where there was none.
+    """
+    changed: dict[str, int] = {}
+    for name, amount in _given(raw, member).items():
+        shown = "max_usd" if name == "max_usd_nano" else name
+        present = getattr(budget, name)
+        if present is None:
+            raise InvalidRequest(
+                f"This handoff has no cap {shown}: there is nothing to add to.", member=f"{member}.{shown}"
+            )
+        most = MAX_USD * NANO if name == "max_usd_nano" else MAX_SAFE_INTEGER
+        if amount <= 0 or present + amount > most:
+            raise InvalidRequest(
+                f"{member}.{shown} must be positive, and the sum in bounds.", member=f"{member}.{shown}"
+            )
+        changed[name] = present + amount
+    if not changed:
+        raise InvalidRequest(f"{member} names no cap: say what to add.", member=member)
+    return msgspec.structs.replace(budget, **changed)
+
+
+def budget_view(budget: Budget) -> dict[str, int | float]:
+    """The caps in force as the wire shows them."""
+    view: dict[str, int | float] = {}
+    for name in CAPS:
+        value = budget.max_usd_nano if name == "max_usd" else getattr(budget, name)
+        if value is not None:
+            view[name] = usd(value) if name == "max_usd" else value
+    return view
+
+
+class Account(Struct, frozen=True, gc=False):
+    """One handoff's caps on amounts, and what it and its descendants have used."""
+
+    handoff: str
+    budget: Budget
+    steps: int
+    usd_nano: int
+
+
+def exceeded(accounts: Iterable[Account], steps: int, usd_nano: int) -> BudgetExceeded | None:
+    """The first cap, from the handoff itself upwards, that these amounts would pass; None: none.
+
+    Raises `InvalidRequest` where a sum would leave the bounds within which it is exact.
+    """
+    for account in accounts:
+        if account.steps + steps > MAX_SAFE_INTEGER:
+            raise InvalidRequest("The sum of steps would pass 2^53 - 1.", member="steps")
+        if account.usd_nano + usd_nano > MAX_USD * NANO:
+            raise InvalidRequest(f"The sum of usd would pass {MAX_USD}.", member="usd")
+    for account in accounts:
+        budget = account.budget
+        if budget.max_steps is not None and account.steps + steps > budget.max_steps:
+            return budget_exceeded("max_steps", budget.max_steps, account.steps, steps, account.handoff)
+        if budget.max_usd_nano is not None and account.usd_nano + usd_nano > budget.max_usd_nano:
+            limit, used, asked = usd(budget.max_usd_nano), usd(account.usd_nano), usd(usd_nano)
+            return budget_exceeded("max_usd", limit, used, asked, account.handoff)
+    return None
+
+
+def budget_exceeded(cap: str, limit: float, used: float, asked: float, whose: str) -> BudgetExceeded:
+    """The refusal, with all that a program needs to decide what to do."""
+    sentence = f"This would pass {cap} ({used} of {limit} used, {asked} asked): the handoff is parked as dead, with all it has."
+    return BudgetExceeded(sentence, cap=cap, limit=limit, used=used, asked=asked, whose=whose)

@@ -1,0 +1,64 @@
+"""Operations on effects and capabilities: effect_begin, effect_done, effects, check_capability."""
+
+from dhp_protocol.messages import CheckCapability, EffectBegin, EffectDone, Effects
+from dhp_protocol.replies import CapabilityReply, EffectDoneReply, EffectReply, EffectsReply, EffectView
+
+from .effects import decide_effect_begin, decide_effect_done
+from .fencing import check_fence
+from .lookups import EffectLookup
+from .moments import Now
+from .records import CapabilityChecked, Change
+from .settling import Settling
+from .waiting import Address
+
+
+def effect_begin(core: Settling, request: EffectBegin, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    decision = decide_effect_begin(facts, request, now)
+    if decision.changes:
+        facts = core.change(facts.id, facts, decision.changes, now)
+    core.leases.moved(core.renew(facts, now), now.lease_ms)
+    if decision.done is not None:
+        core.reply(to, EffectLookup(decision.idempotency_key, decision.done.done_position), facts)
+    else:
+        core.reply(to, EffectReply(state=decision.state, idempotency_key=decision.idempotency_key), facts)
+
+
+def effect_done(core: Settling, request: EffectDone, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    changes = decide_effect_done(facts, request, core.settings.limits, now)
+    if changes:
+        facts = core.change(facts.id, facts, changes, now)
+    core.leases.moved(core.renew(facts, now), now.lease_ms)
+    core.reply(to, EffectDoneReply(duplicate=not changes), facts)
+
+
+def effects(core: Settling, request: Effects, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    views = [
+        EffectView(
+            step=step, state="done" if known.done_position else "begun", fence=known.begun_fence, sha256=known.sha256
+        )
+        for step, known in (facts.effects or {}).items()
+    ]
+    core.reply(to, EffectsReply(effects=views), facts)
+
+
+def check_capability(core: Settling, request: CheckCapability, granted: bool, to: Address, now: Now) -> None:
+    facts = core.looked_at = core.look(request.handoff, now)
+    check_fence(facts, request.fence)
+    lease = core.renew(facts, now)
+    asked = (request.domain, request.resource)
+    if not granted or asked not in lease.granted:
+        record = CapabilityChecked(
+            n=facts.n + 1,
+            at_ms=now.wall_ms,
+            fence=facts.fence,
+            domain=request.domain,
+            resource=request.resource,
+            granted=granted,
+        )
+        facts = core.change(facts.id, facts, (Change(record),), now)
+        if granted:
+            lease.granted.add(asked)
+    core.reply(to, CapabilityReply(granted=granted), facts)

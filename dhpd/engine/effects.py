@@ -1,0 +1,76 @@
+"""Rules for effects: what a worker does to the outside world, so that no standby does it again unawares.
+
+Owns the three states of an effect (new, in doubt, done), and the key by which an outside service can tell a repetition. Pure.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct
+
+from dhp_protocol.errors import EffectConflict, InvalidRequest, TooLarge
+from dhp_protocol.limits import Limits
+from dhp_protocol.messages import EffectBegin, EffectDone
+
+from .approvals import usable_for
+from .facts import EffectFacts, Handoff
+from .fencing import check_fence
+from .moments import Now
+from .records import Change, EffectBegun, EffectDoneRecord
+
+MAX_EFFECTS = 10_000
+"""Per handoff: each is kept in memory while the handoff lives."""
+
+
+class EffectDecision(Struct, frozen=True):
+    """`state` is `new`, `in_doubt` or `done`; `done` then tells where its result lies."""
+
+    changes: Sequence[Change]
+    state: str
+    idempotency_key: str
+    done: EffectFacts | None = None
+
+
+def idempotency_key(handoff: str, step: str) -> str:
+    """The same for every attempt at this step of this handoff, and no other."""
+    return hashlib.sha256(f"{handoff}\n{step}".encode()).hexdigest()
+
+
+def decide_effect_begin(handoff: Handoff, request: EffectBegin, now: Now) -> EffectDecision:
+    """Whether the effect may be carried out: the answer to one fence never changes until it is done."""
+    check_fence(handoff, request.fence)
+    key = idempotency_key(handoff.id, request.step)
+    known = (handoff.effects or {}).get(request.step)
+    if known is not None:
+        if known.done_position:
+            return EffectDecision((), "done", key, known)
+        return EffectDecision((), "new" if known.begun_fence == request.fence else "in_doubt", key)
+    if len(handoff.effects or ()) >= MAX_EFFECTS:
+        raise InvalidRequest(f"A handoff may have {MAX_EFFECTS} effects.", member="step")
+    approval = None if request.approval is UNSET else request.approval
+    if approval is not None:
+        usable_for(handoff, approval, request.step, now)
+    record = EffectBegun(n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence, step=request.step, approval=approval)
+    return EffectDecision((Change(record),), "new", key)
+
+
+def decide_effect_done(handoff: Handoff, request: EffectDone, limits: Limits, now: Now) -> Sequence[Change]:
+    """The effect's result; the same bytes again change nothing."""
+    check_fence(handoff, request.fence)
+    known = (handoff.effects or {}).get(request.step)
+    if known is None:
+        raise InvalidRequest("This effect was never begun: ask with effect_begin first.", member="step")
+    result = bytes(request.result)
+    if len(result) > limits.max_result_bytes:
+        sentence = f"An effect's result may have {limits.max_result_bytes} bytes."
+        raise TooLarge(sentence, member="result", limit=limits.max_result_bytes, size=len(result))
+    sha256 = hashlib.sha256(result).hexdigest()
+    if known.done_position:
+        if known.sha256 != sha256:
+            sentence = "This effect is done with another result: the first one stands."
+            raise EffectConflict(sentence, step=request.step, expected=known.sha256, got=sha256)
+        return ()
+    record = EffectDoneRecord(
+        n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence, step=request.step, sha256=sha256, bytes=len(result)
+    )
+    return (Change(record, result),)

@@ -1,0 +1,166 @@
+"""Rules for what work uses up: spend, redrive, budget_add.
+
+Owns how amounts are added, to the handoff and to all its ancestors in one change; what becomes of a write that a cap refused;
+and how dead work comes back. Nothing spent is ever taken back. Pure.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Raw, Struct
+
+from dhp_protocol.errors import BudgetExceeded, WrongState
+
+from .budget import Account, Budget, added, budget_exceeded, exceeded
+from .facts import CANCELLED, COMPLETED, DEAD, Handoff
+from .moments import Now
+from .records import BudgetAdded, Change, Dead, Redriven, Spent
+
+
+class Amounts(Struct, frozen=True, gc=False):
+    steps: int
+    usd_nano: int
+
+    def __bool__(self) -> bool:
+        return bool(self.steps or self.usd_nano)
+
+
+def account(handoff: Handoff) -> Account:
+    """What counts against its caps."""
+    return Account(handoff.id, handoff.budget, handoff.steps, handoff.usd_nano)
+
+
+def refused_at_a_cap(handoff: Handoff, ancestors: Sequence[Handoff], amounts: Amounts) -> BudgetExceeded | None:
+    """Why these amounts can't be spent: the first cap that they would pass, of the handoff or of an ancestor."""
+    return exceeded([account(handoff), *(account(ancestor) for ancestor in ancestors)], amounts.steps, amounts.usd_nano)
+
+
+def decide_parking(
+    handoff: Handoff,
+    refusal: BudgetExceeded,
+    amounts: Amounts,
+    seq: int,
+    sha256: str | None,
+    state: bytes | None,
+    now: Now,
+) -> Change:
+    """The handoff is dead because a write would have passed a cap; what that write brought is kept."""
+    details = refusal.details
+    reason = f"{details['cap']}: {details['used']} of {details['limit']} used, {details['asked']} asked"
+    record = Dead(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence + 1,
+        reason=reason,
+        cap=details["cap"],
+        whose=details["whose"],
+        kept_steps=amounts.steps,
+        kept_usd_nano=amounts.usd_nano,
+        kept_seq=seq,
+        kept_sha256=sha256,
+        kept_bytes=0 if state is None else len(state),
+    )
+    return Change(record, state)
+
+
+def decide_ancestor_spending(ancestor: Handoff, child: str, amounts: Amounts, now: Now) -> Change:
+    """A descendant's spending, as its ancestor records it."""
+    record = Spent(
+        n=ancestor.n + 1,
+        at_ms=now.wall_ms,
+        fence=ancestor.fence,
+        steps=amounts.steps,
+        usd_nano=amounts.usd_nano,
+        by=child,
+    )
+    return Change(record)
+
+
+def decide_spend(handoff: Handoff, amounts: Amounts, nonce: str | None, now: Now) -> Change:
+    """The handoff's own spending; its caps have been looked at."""
+    record = Spent(
+        n=handoff.n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence,
+        steps=amounts.steps,
+        usd_nano=amounts.usd_nano,
+        nonce=nonce,
+    )
+    return Change(record)
+
+
+def decide_budget_add(handoff: Handoff, add: Raw, nonce: str | None, now: Now, *, member: str = "add") -> Change:
+    """More of what is capped; raises `WrongState` once the work is completed or cancelled."""
+    if handoff.status in (COMPLETED, CANCELLED):
+        sentence = f"The handoff is {handoff.status}: nothing more can be used."
+        raise WrongState(sentence, handoff=handoff.id, status=handoff.status)
+    budget = added(handoff.budget, add, member=member)
+    return Change(_budget_added(handoff, budget, nonce, now))
+
+
+def _budget_added(handoff: Handoff, budget: Budget, nonce: str | None, now: Now) -> BudgetAdded:
+    return BudgetAdded(n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence, budget=budget, nonce=nonce)
+
+
+class RedriveDecision(Struct, frozen=True):
+    """`amounts` are those of the kept write, which the ancestors record too."""
+
+    changes: Sequence[Change]
+    amounts: Amounts
+
+
+def decide_redrive(
+    handoff: Handoff,
+    ancestors: Sequence[Handoff],
+    budget_add: Raw | None,
+    nonce: str | None,
+    kept_state: bytes | None,
+    now: Now,
+) -> RedriveDecision:
+    """Dead work comes back: failures, stalls, repeats and invalid results start anew, and what a cap refused is applied first."""
+    if handoff.status != DEAD:
+        sentence = f"The handoff is {handoff.status}, not dead."
+        raise WrongState(sentence, handoff=handoff.id, status=handoff.status)
+    changes: list[Change] = []
+    budget = handoff.budget
+    n = handoff.n
+    if budget_add is not None:
+        budget = added(budget, budget_add, member="budget_add")
+        changes.append(Change(_budget_added(handoff, budget, None, now)))
+        n += 1
+    kept = handoff.kept
+    amounts = Amounts(0, 0) if kept is None else Amounts(kept.steps, kept.usd_nano)
+    own = Account(handoff.id, budget, handoff.steps, handoff.usd_nano)
+    refusal = exceeded([own, *(account(ancestor) for ancestor in ancestors)], amounts.steps, amounts.usd_nano)
+    if refusal is not None:
+        raise refusal
+    dead_ms = handoff.dead_ms + max(0, now.wall_ms - handoff.updated_at_ms)
+    _still_over(handoff, budget, dead_ms, now)
+    record = Redriven(
+        n=n + 1,
+        at_ms=now.wall_ms,
+        fence=handoff.fence + 1,
+        dead_ms=dead_ms,
+        nonce=nonce,
+        steps=amounts.steps,
+        usd_nano=amounts.usd_nano,
+        seq=kept.seq if kept is not None else 0,
+        sha256=kept.sha256 if kept is not None else None,
+        bytes=len(kept_state) if kept_state is not None else 0,
+    )
+    changes.append(Change(record, kept_state))
+    return RedriveDecision(changes, amounts)
+
+
+def _still_over(handoff: Handoff, budget: Budget, dead_ms: int, now: Now) -> None:
+    """A wall-clock cap that is used up would end it again at once."""
+    cap_ms = budget.max_wallclock_ms
+    if cap_ms is None or not handoff.first_claimed_at_ms:
+        return
+    used_ms = now.wall_ms - handoff.first_claimed_at_ms - dead_ms
+    if used_ms >= cap_ms:
+        raise budget_exceeded("max_wallclock_ms", cap_ms, used_ms, 1, handoff.id)
+
+
+def done_before(handoff: Handoff, nonce: str | None) -> bool:
+    """Whether an operation with this nonce was carried out on this handoff lately."""
+    return nonce is not None and nonce in handoff.nonces
