@@ -18,12 +18,13 @@ MAY_IMPORT = {
     "dhpd.engine": ("dhp_protocol", "dhpd.engine"),
     "dhpd.store": ("dhp_protocol", "dhpd.engine", "dhpd.store"),
     "dhpd.schemas": ("dhp_protocol", "dhpd.schemas"),
+    "dhpd.sandbox": ("dhp_protocol", "dhpd.engine", "dhpd.schemas", "dhpd.sandbox"),
     "dhpd": ("dhp_protocol", "dhpd"),
     "dhp_client": ("dhp_protocol", "dhp_client"),
 }
 """Which of our own modules each layer may import. The longest prefix that fits a module is its layer."""
 
-PURE = ("dhp_protocol", "dhpd.engine")
+PURE = ("dhp_protocol", "dhpd.engine", "dhpd.schemas")
 IMPURE_MODULES = frozenset(
     (
         "aiosqlite",

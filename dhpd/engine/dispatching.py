@@ -20,22 +20,36 @@ from .moments import Now
 from .records import Acked, Cancelled, Change, Dispatched
 
 
-class PreparedDispatch(Struct, frozen=True):
-    """A dispatch whose intent has been checked and named."""
+class NamedIntent(Struct, frozen=True):
+    """An intent that has been checked: its id, its canonical bytes, and what is known of it without them."""
 
-    request: Dispatch
     handoff: str
-    intent: bytes
+    canonical: bytes
     budget: Budget
     capable: bool
     has_schema: bool
 
 
-def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
+class PreparedDispatch(Struct, frozen=True):
+    """A dispatch whose intent has been named."""
+
+    request: Dispatch
+    named: NamedIntent
+
+    @property
+    def handoff(self) -> str:
+        """Which handoff it is about."""
+        return self.named.handoff
+
+
+def name_intent(request: Dispatch, limits: Limits) -> NamedIntent:
     """Names the intent. Costs about 0.1 ms per KB and looks at no state, so it may run anywhere.
 
     Raises `InvalidRequest`, `TooLarge`, and `IdentityMismatch` where the id that the client computed is another one.
     """
+    size = payload_bytes(request)
+    if size > limits.max_intent_bytes:
+        raise _intent_too_large(limits, size)
     intent = Intent(
         kind=request.kind,
         inputs=request.inputs,
@@ -44,9 +58,6 @@ def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
         capabilities=_or_empty(request.capabilities),
         key=request.key,
     )
-    size = len(bytes(intent.inputs)) + len(bytes(intent.output_schema))
-    if size > limits.max_intent_bytes:
-        raise _intent_too_large(limits, size)
     budget = budget_of(intent.budget)
     capable = bool(capabilities_of(intent.capabilities))
     canonical = canonical_intent(intent)
@@ -60,7 +71,18 @@ def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
             got=request.handoff,
         )
     schema = bytes(intent.output_schema)
-    return PreparedDispatch(request, name, canonical, budget, capable, schema not in (b"{}", b"true"))
+    return NamedIntent(name, canonical, budget, capable, schema not in (b"{}", b"true"))
+
+
+def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
+    """As `name_intent`, with the request."""
+    return PreparedDispatch(request, name_intent(request, limits))
+
+
+def payload_bytes(request: Dispatch) -> int:
+    """How long the intent's four JSON members are as sent, which is about what naming it costs."""
+    members = (request.inputs, request.output_schema, request.budget, request.capabilities)
+    return sum(len(bytes(member)) for member in members if member is not UNSET)
 
 
 def _or_empty(raw: Raw | msgspec.UnsetType) -> Raw:
@@ -91,16 +113,16 @@ def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: i
         fence=fence,
         kind=request.kind,
         priority=request.priority,
-        budget=prepared.budget,
-        bytes=len(prepared.intent),
-        has_schema=prepared.has_schema,
+        budget=prepared.named.budget,
+        bytes=len(prepared.named.canonical),
+        has_schema=prepared.named.has_schema,
         not_before_ms=now.wall_ms + request.delay_ms if request.delay_ms else 0,
         ancestors=ancestors,
         labels=None if request.labels is UNSET or not request.labels else request.labels,
         keep_checkpoints=request.keep_checkpoints,
-        capable=prepared.capable,
+        capable=prepared.named.capable,
     )
-    return (Change(record, prepared.intent),)
+    return (Change(record, prepared.named.canonical),)
 
 
 def decide_cancel(handoff: Handoff, reason: str | None, now: Now) -> Sequence[Change]:

@@ -10,7 +10,6 @@ Python, is not on this path, for it costs more than it gives: 2 to 18 ms to comp
 schema could be checked on the event loop; at best half the time for a large plain result; draft 7 only, with newer keywords
 passed in silence; and no bound on its steps. The tests use it as a second opinion where its words are enough.
 
-What is plainly cheap is done on the event loop (`checking`); all else, every pattern among it, in a worker process with
-bounds that the kernel keeps (`worker`, `helper`, `queueing`). Import what you need from the modules: the worker loads no
-more than it must.
+Pure: what is plainly cheap is done on the event loop (`dhpd.server.output_schemas`); all else, every pattern among it, in
+`dhpd.sandbox`. Import what you need from the modules: the sandbox loads no more than it must.
 """

@@ -1,28 +1,17 @@
 """From texts to verdicts: is this a schema that can be enforced, does this result fit it.
 
-Owns the bounds on what a verdict may cost, and how a fault is told to whoever has to mend the result. What can't be decided
+Owns that a verdict takes no more than so many steps, and how a fault is told to whoever has to mend the result. What can't be decided
 within the bounds is never a pass: it is a refusal with the rule `limit`. Pure.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
-from dhp_protocol.errors import ResultInvalid
+from dhp_protocol.errors import ResultInvalid, SchemaInvalid
 
 from .compiling import Validator
 from .faults import Exhausted, Fault
 from .values import Unreadable, read
-
-
-class Bounds(NamedTuple):
-    """What one verdict may cost, and the process that gives it."""
-
-    steps: int = 4_000_000
-    """Of judging; one to two seconds. The same on every machine, so that a verdict is too."""
-    cpu_s: float = 4.0
-    wall_s: float = 30.0
-    memory_bytes: int = 512 * 1024 * 1024
 
 
 def judge(
@@ -46,8 +35,16 @@ def judge(
     return None if fault is None else _told(fault)
 
 
+def schema_beyond_bounds() -> SchemaInvalid:
+    """The verdict on a schema where there is none."""
+    sentence = (
+        "Whether the output schema can be enforced could not be decided within the daemon's bounds: make it plainer."
+    )
+    return SchemaInvalid(sentence, path="", rule="limit")
+
+
 def beyond_bounds() -> ResultInvalid:
-    """The verdict where there is none."""
+    """The verdict on a result where there is none."""
     sentence = "Whether the result fits could not be decided within the daemon's bounds: send a smaller or plainer one."
     return ResultInvalid(sentence, path="", rule="limit")
 

@@ -7,7 +7,7 @@ what happens afterwards (`answers`). Knows no rules.
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from dhp_protocol.errors import DHPError, Overloaded, ResultInvalid, SchemaInvalid, StoreUnavailable
+from dhp_protocol.errors import DHPError, InvalidRequest, Overloaded, ResultInvalid, SchemaInvalid, StoreUnavailable
 from dhp_protocol.messages import (
     AnyRequest,
+    ApprovalDecide,
+    ApprovalRequest,
     ApprovalWait,
     CheckCapability,
     Claim,
@@ -33,26 +35,29 @@ from dhp_protocol.messages import (
 )
 from dhp_protocol.replies import Empty
 from dhpd.config import Config
-from dhpd.engine.capabilities import Capabilities, capabilities_of, granted
-from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
+from dhpd.engine.approvals import handoff_of
+from dhpd.engine.capabilities import granted
+from dhpd.engine.dispatching import PreparedDispatch, payload_bytes, prepare_dispatch
 from dhpd.engine.facts import RUNNING, Handoff
 from dhpd.engine.operations import Engine
 from dhpd.engine.waiting import Address
-from dhpd.schemas.checking import NotHere, Schemas
+from dhpd.sandbox.bounds import BeyondBounds, Bounds
+from dhpd.sandbox.queueing import Queue
+from dhpd.sandbox.tasks import decode_named
 from dhpd.store.backend import DiskError, StoreBackend
 
 from .answers import Answers, mistake, unreadable
+from .capability_sets import CapabilitySets
 from .claim_order import ClaimOrder
 from .clock import Clock
 from .connection import Connection
 from .loading import Loader
+from .output_schemas import NotHere, Schemas
 from .reporting import Reporter
 from .watching import Watches
 
 LONG_INTENT_BYTES = 8 * 1024
 """Naming a longer one takes more than about a millisecond, so it is done off the loop."""
-
-MAX_CAPABILITIES = 1_024
 
 _log = logging.getLogger(__name__)
 
@@ -75,11 +80,14 @@ class Desk:
         self._store = store
         self._clock = clock
         self._config = config
+        self._max_details_bytes = config.limits().max_details_bytes
         self._reporter = reporter
         self._poke = poke
         self._loader = Loader(store)
-        self._schemas = Schemas()
-        self._capabilities: OrderedDict[str, Capabilities] = OrderedDict()
+        self._judging = Queue(Bounds())
+        self._naming = Queue(Bounds())  # Of its own, since a name takes a moment, and a verdict may take seconds.
+        self._schemas = Schemas(self._judging)
+        self._capabilities = CapabilitySets()
         self._lanes: dict[tuple[int, str], deque[tuple[_Queued, Address]]] = {}
         self._lane_numbers = count(1)
         self._claim_order = ClaimOrder()
@@ -183,6 +191,8 @@ class Desk:
                 self._begin_complete(request, to, lane)
             case CheckCapability():
                 self._begin_check(request, to, lane)
+            case ApprovalRequest() if LONG_INTENT_BYTES < len(bytes(request.details)) <= self._max_details_bytes:
+                self._later(lane, to, self._ask_at_length(request, to))
             case Redrive():
                 self._begin_redrive(request, to, lane)
             case ApprovalWait() | Claim() | Recover() | GetResult() if request.wait_ms > 0 and self._waits_too_much(to):
@@ -197,14 +207,11 @@ class Desk:
         self._engine.execute(request, to, self._clock.now())
 
     def _begin_dispatch(self, request: Dispatch, to: Address, lane: str) -> None:
-        long = len(bytes(request.inputs)) > LONG_INTENT_BYTES or (
-            request.output_schema is not UNSET and len(bytes(request.output_schema)) > LONG_INTENT_BYTES
-        )
-        if long:
+        if LONG_INTENT_BYTES < payload_bytes(request) <= self._config.max_intent_bytes:
             self._later(lane, to, self._dispatch_long(request, to, lane))
             return
         try:
-            prepared = self._prepare(request)
+            prepared = prepare_dispatch(request, self._config.limits())
         except DHPError as error:
             self._refuse(to, error)
             return
@@ -227,7 +234,12 @@ class Desk:
             self._later(prepared.handoff, to, self._dispatch_loaded(prepared, to, checked=checked))
 
     async def _dispatch_long(self, request: Dispatch, to: Address, lane: str) -> None:
-        prepared = await asyncio.to_thread(self._prepare, request)
+        limits = msgspec.json.encode(self._config.limits())
+        try:
+            named = await self._naming.ask(to.connection, "name", msgspec.json.encode(request), limits)
+        except BeyondBounds:
+            raise InvalidRequest("This intent takes too long to be named: make it plainer.", member="inputs") from None
+        prepared = PreparedDispatch(request, decode_named(named))
         if lane == prepared.handoff:  # It was named: what stands in this lane is behind it.
             await self._dispatch_loaded(prepared, to, checked=self._check_here(prepared))
         else:
@@ -235,20 +247,17 @@ class Desk:
 
     async def _dispatch_loaded(self, prepared: PreparedDispatch, to: Address, *, checked: bool) -> None:
         if not checked:
-            await self._schemas.check(prepared.handoff, output_schema_of(prepared.intent), to.connection)
+            await self._schemas.check(prepared.handoff, output_schema_of(prepared.named.canonical), to.connection)
         # Only now, so that what the store said is still so when the engine decides.
         await self._execute_loaded(self._engine.missing(prepared), lambda: self._dispatch(prepared, to))
 
-    def _prepare(self, request: Dispatch) -> PreparedDispatch:
-        return prepare_dispatch(request, self._config.limits())
-
     def _check_here(self, prepared: PreparedDispatch) -> bool:
         """Whether the output schema is known to be good; raises `SchemaInvalid` where it is plain that it isn't."""
-        if not prepared.has_schema or self._schemas.known(prepared.handoff):
+        if not prepared.named.has_schema or self._schemas.known(prepared.handoff):
             return True
         try:
             # In its canonical form, as a later start will read it: numbers are doubles there.
-            self._schemas.check_here(prepared.handoff, output_schema_of(prepared.intent))
+            self._schemas.check_here(prepared.handoff, output_schema_of(prepared.named.canonical))
         except NotHere:
             return False
         return True
@@ -298,7 +307,7 @@ class Desk:
 
     def _begin_check(self, request: CheckCapability, to: Address, lane: str) -> None:
         facts = self._engine.ledger.get(request.handoff)
-        if facts is None or (facts.capable and facts.status == RUNNING and facts.id not in self._capabilities):
+        if facts is None or (_may_have(facts) and self._capabilities.get(facts.id) is None):
             self._later(lane, to, self._check_loaded(request, to))
         else:
             self._check(request, to)
@@ -306,17 +315,26 @@ class Desk:
     async def _check_loaded(self, request: CheckCapability, to: Address) -> None:
         await self._load(self._engine.missing(request))
         facts = self._engine.ledger.get(request.handoff)
-        if facts is not None and facts.capable:
-            intent = await self._payload(facts.number)
-            self._capabilities[facts.id] = capabilities_of(members_of(intent).capabilities)
-            while len(self._capabilities) > MAX_CAPABILITIES:
-                self._capabilities.popitem(last=False)
+        if facts is not None and _may_have(facts):
+            await self._capabilities.take_up(facts.id, await self._payload(facts.number))
         self._check(request, to)
 
     def _check(self, request: CheckCapability, to: Address) -> None:
-        known = self._capabilities.get(request.handoff, {})
-        allowed = granted(known, request.domain, request.resource)
+        known = self._capabilities.get(request.handoff)
+        allowed = known is not None and granted(known, request.domain, request.resource)
         self._engine.check_capability(request, allowed, to, self._clock.now())
+
+    async def _ask_at_length(self, request: ApprovalRequest, to: Address) -> None:
+        """An approval_request whose details take a while to bring into canonical form."""
+        details: bytes | DHPError
+        try:
+            details = await self._naming.ask(to.connection, "canonical", bytes(request.details), b"details")
+        except BeyondBounds:
+            details = InvalidRequest("These details take too long to be read: make them plainer.", member="details")
+        except InvalidRequest as error:
+            details = error
+        await self._load(self._engine.missing(request))
+        self._engine.approval_request(request, details, to, self._clock.now())
 
     def _begin_redrive(self, request: Redrive, to: Address, lane: str) -> None:
         facts = self._engine.ledger.get(request.handoff)
@@ -326,16 +344,20 @@ class Desk:
             self._engine.redrive(request, None, to, self._clock.now())
 
     async def _redrive_loaded(self, request: Redrive, to: Address) -> None:
-        while missing := self._engine.missing(request):  # The handoff first, then those whose caps count as well.
-            found = await self._loader.load(missing)
-            for facts in found:
-                self._engine.admit(facts, self._clock.now())
-            if len(found) < len(missing):
+        state, read_at = None, 0
+        while True:
+            while missing := self._engine.missing(request):  # The handoff first, then those whose caps count as well.
+                if len(await self._load(missing)) < len(missing):
+                    break
+            # After each wait it is looked at anew: the handoff may have come back and died again meanwhile.
+            handoff = self._engine.ledger.get(request.handoff)
+            kept = None if handoff is None else handoff.kept
+            if kept is None or not kept.seq:
+                state = None
                 break
-        handoff = self._engine.ledger.get(request.handoff)
-        state = None
-        if handoff is not None and handoff.kept is not None and handoff.kept.seq:
-            state = await self._payload(handoff.kept.position)
+            if kept.position == read_at:
+                break
+            state, read_at = await self._payload(kept.position), kept.position
         self._engine.redrive(request, state, to, self._clock.now())
 
     async def _payload(self, position: int) -> bytes:
@@ -379,9 +401,11 @@ class Desk:
         await self._load(missing)
         execute()
 
-    async def _load(self, missing: list[str]) -> None:
-        for facts in await self._loader.load(missing):
+    async def _load(self, missing: list[str]) -> list[Handoff]:
+        found = await self._loader.load(missing)
+        for facts in found:
             self._engine.admit(facts, self._clock.now())
+        return found
 
     async def stop(self) -> None:
         """The connections are gone: gives up what is still being read or prepared for them."""
@@ -390,7 +414,8 @@ class Desk:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.answers.stop()
-        await self._schemas.close()
+        await self._judging.close()
+        await self._naming.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -402,8 +427,15 @@ _ANY_HANDOFF = "*"
 _Queued = AnyRequest | PreparedDispatch
 
 
+def _may_have(facts: Handoff) -> bool:
+    """Whether a capability could be granted: of any other handoff, none is."""
+    return facts.capable and facts.status == RUNNING
+
+
 def _lane_of(request: _Queued) -> str:
     """Which requests of one connection keep their order: those about the same handoff. `""`: this one is about none."""
+    if isinstance(request, (ApprovalWait, ApprovalDecide)):
+        return handoff_of(request.approval)
     handoff = getattr(request, "handoff", UNSET)
     if handoff is not UNSET and not isinstance(request, Watch):
         return str(handoff)
@@ -414,7 +446,6 @@ class IntentMembers(Struct):
     """What the daemon looks at in an intent after its dispatch."""
 
     output_schema: Raw
-    capabilities: Raw
 
 
 members_of = msgspec.json.Decoder(IntentMembers).decode

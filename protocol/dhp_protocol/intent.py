@@ -7,6 +7,7 @@ Owns the canonical form (RFC 8785), what an intent may hold, and the handoff id.
 import hashlib
 import json
 import re
+from collections import Counter
 from typing import Any, NoReturn
 
 import msgspec
@@ -77,8 +78,7 @@ def parse_exact(text: bytes, *, member: str) -> Any:
     def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         unique = dict(pairs)
         if len(unique) != len(pairs):
-            names = [name for name, _ in pairs]
-            doubled = next(name for name in names if names.count(name) > 1)
+            doubled = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
             refuse(f"holds the member name {json.dumps(doubled)} twice: say each once.")
         return unique
 

@@ -127,3 +127,9 @@ def test_the_id_is_the_sha256_of_the_canonical_bytes() -> None:
         == b'{"budget":{},"capabilities":{},"inputs":{"a":[],"b":1},"key":"","kind":"k","output_schema":{}}'
     )
     assert handoff_id(b"abc") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_one_doubled_name_among_very_many_is_named() -> None:
+    names = ",".join(f'"{number}":0' for number in range(200_000))
+    with pytest.raises(InvalidRequest, match='"199999" twice'):  # Compared each with each, this would take an hour.
+        parse_exact(f'{{{names},"199999":0}}'.encode(), member="inputs")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dhpd.schemas.checking import Schemas
+from dhpd.sandbox.queueing import Queue
+from dhpd.server.output_schemas import Schemas
 from tests.support.daemon_process import DaemonProcess
 from tests.support.wire_client import WireClient
 
@@ -17,9 +18,9 @@ Connect = Callable[[], WireClient]
 @pytest.fixture
 async def schemas() -> AsyncIterator[Schemas]:
     """With bounds that are reached soon."""
-    made = Schemas(SOON)
-    yield made
-    await made.close()
+    queue = Queue(SOON)
+    yield Schemas(queue)
+    await queue.close()
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 from dhp_protocol.errors import SchemaInvalid
+from dhpd.sandbox.bounds import Bounds
 from dhpd.schemas.compiling import Validator, compile_schema
 from dhpd.schemas.patterns import compile_pattern
-from dhpd.schemas.verdicts import Bounds, judge
+from dhpd.schemas.verdicts import judge
 
 STEPS = 1_000_000
 SOON = Bounds(steps=200_000, cpu_s=0.3, wall_s=20.0)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dhp_protocol.errors import SchemaInvalid
-from dhpd.schemas import checking
-from dhpd.schemas.checking import NotHere, Schemas
+from dhpd.server import output_schemas
+from dhpd.server.output_schemas import NotHere, Schemas
 
 from .support import text
 
@@ -95,8 +95,8 @@ async def test_no_result_fits_a_schema_that_can_not_be_enforced(schemas: Schemas
 
 
 def test_what_is_kept_at_hand_is_bounded(schemas: Schemas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "MAX_HELD_HANDOFFS", 3)
-    monkeypatch.setattr(checking, "MAX_HELD_BYTES", 200)
+    monkeypatch.setattr(output_schemas, "MAX_HELD_HANDOFFS", 3)
+    monkeypatch.setattr(output_schemas, "MAX_HELD_BYTES", 200)
     for index in range(4):
         schemas.check_here(f"h{index}", b"{}")
     assert [index for index in range(4) if schemas.known(f"h{index}")] == [1, 2, 3]
@@ -108,7 +108,7 @@ def test_what_is_kept_at_hand_is_bounded(schemas: Schemas, monkeypatch: pytest.M
 
 
 def test_a_validator_that_was_dropped_is_made_again(schemas: Schemas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "MAX_COMPILED_SUBSCHEMAS", 1)
+    monkeypatch.setattr(output_schemas, "MAX_COMPILED_SUBSCHEMAS", 1)
     for index in range(3):
         schemas.check_here(f"h{index}", json.dumps({"const": index}).encode())
     for index in range(3):

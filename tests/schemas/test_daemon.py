@@ -12,10 +12,10 @@ import pytest
 
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from tests.support.daemon_process import DaemonProcess
+from tests.support.sandbox_processes import alive, has_worked, workers
 from tests.support.wire_client import Refused, WireClient
 
 from .conftest import Connect
-from .processes import alive, has_worked, workers
 
 HANG = {"type": "object", "properties": {"s": {"pattern": "^(a+)+$"}}}
 HANGING_RESULT = {"s": "a" * 40 + "!"}

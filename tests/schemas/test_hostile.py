@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from dhp_protocol.errors import SchemaInvalid
-from dhpd.schemas.checking import Schemas
+from dhpd.sandbox.bounds import Bounds
+from dhpd.sandbox.queueing import Queue
+from dhpd.server.output_schemas import Schemas
 
 from .support import SOON, text
 
@@ -124,21 +126,23 @@ async def test_long_ways_about_every_level_of_a_deep_value_are_bounded(schemas: 
     ids=["objects", "arrays", "decimals", "mixed"],
 )
 async def test_results_that_swell_in_memory_are_judged_or_refused(result: bytes) -> None:
-    schemas = Schemas()
+    queue = Queue(Bounds())
+    schemas = Schemas(queue)
     schema = {"$ref": "#/$defs/any", "$defs": {"any": {"items": {"$ref": "#/$defs/any"}, "pattern": "x"}}}
     try:
         assert await verdict(schemas, schema, result) in ("", "limit")
     finally:
-        await schemas.close()
+        await queue.close()
 
 
 async def test_too_much_memory_is_no_verdict() -> None:
-    schemas = Schemas(SOON._replace(memory_bytes=128 * 1024 * 1024, cpu_s=20.0))
+    queue = Queue(SOON._replace(memory_bytes=128 * 1024 * 1024, cpu_s=20.0))
+    schemas = Schemas(queue)
     try:
         assert await verdict(schemas, {"type": "array"}, b"[" + b"[[]]," * 800_000 + b"[]]") == "limit"
         assert await verdict(schemas, {"type": "array"}, [1]) == "", "the worker is there again"
     finally:
-        await schemas.close()
+        await queue.close()
 
 
 async def test_too_many_steps_are_no_verdict(schemas: Schemas) -> None:
@@ -155,7 +159,8 @@ async def test_nothing_is_fetched() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        schemas = Schemas()
+        queue = Queue(Bounds())
+        schemas = Schemas(queue)
         try:
             for schema in (
                 {"$ref": f"{base}/a"},
@@ -167,7 +172,7 @@ async def test_nothing_is_fetched() -> None:
                 assert await refusal_of(schemas, schema) in ("$ref", "$schema", "$dynamicRef")
             assert await verdict(schemas, {"const": {"$ref": f"{base}/a"}, "default": {"$ref": base}}, 1) == "const"
         finally:
-            await schemas.close()
+            await queue.close()
         with pytest.raises(BlockingIOError):
             listener.accept()
 

@@ -1,4 +1,4 @@
-"""The worker processes of a daemon, or of the test itself, as the kernel shows them."""
+"""The sandbox processes of a daemon, or of the test itself, as the kernel shows them."""
 
 import os
 from contextlib import suppress
@@ -12,7 +12,7 @@ def workers(parent: int) -> list[int]:
         with suppress(OSError, ValueError):
             fields = (directory / "stat").read_text().rpartition(")")[2].split()
             command = (directory / "cmdline").read_bytes()
-            if int(fields[1]) == parent and fields[0] != "Z" and b"dhpd.schemas.worker" in command:
+            if int(fields[1]) == parent and fields[0] != "Z" and b"dhpd.sandbox.worker" in command:
                 found.append(int(directory.name))
     return found
 

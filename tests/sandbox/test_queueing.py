@@ -1,4 +1,4 @@
-"""The worker process: started when needed and again after its end, one job at a time, connections in turn."""
+"""The sandbox: started when needed and again after its end, one task at a time, connections in turn."""
 
 import asyncio
 import os
@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dhp_protocol.errors import Overloaded, SchemaInvalid
-from dhpd.schemas import queueing
-from dhpd.schemas.helper import Refusal
-from dhpd.schemas.queueing import Queue
-from dhpd.schemas.verdicts import Bounds
+from dhp_protocol.errors import InvalidRequest, Overloaded, ResultInvalid
+from dhp_protocol.intent import handoff_id
+from dhpd.sandbox import queueing
+from dhpd.sandbox.bounds import BeyondBounds, Bounds
+from dhpd.sandbox.queueing import Queue
+from dhpd.sandbox.tasks import decode_named
+from tests.support.sandbox_processes import has_worked
+from tests.support.sandbox_processes import workers as workers_of
 
-from .processes import has_worked
-from .processes import workers as workers_of
-from .support import SOON
-
-HANG = (b'{"pattern": "^(a+)+$"}', b'"' + b"a" * 40 + b'!"')
-PLAIN = (b'{"pattern": "^a"}', b'"a"')
+SOON = Bounds(steps=200_000, cpu_s=0.3, wall_s=20.0)
+"""What takes longer takes too long, so that a test needn't wait for it."""
+HANG = ("judge", b'{"pattern": "^(a+)+$"}', b'"' + b"a" * 40 + b'!"')
+PLAIN = ("judge", b'{"pattern": "^a"}', b'"a"')
 
 
 def workers() -> list[int]:
@@ -32,14 +33,10 @@ async def queue() -> AsyncIterator[Queue]:
     await made.close()
 
 
-def rule(refusal: Refusal | None) -> str:
-    return "" if refusal is None else str(refusal.details["rule"])
-
-
 async def test_no_worker_runs_before_it_is_needed_nor_after_the_end() -> None:
     queue = Queue(SOON)
     assert workers() == []
-    assert await queue.ask(1, *PLAIN) is None
+    assert await queue.ask(1, *PLAIN) == b""
     assert len(workers()) == 1
     await queue.close()
     assert workers() == []
@@ -61,19 +58,20 @@ async def test_connections_have_their_turns(queue: Queue) -> None:
 
 
 async def test_one_that_hangs_costs_the_others_their_turn_and_no_more(queue: Queue) -> None:
-    async with asyncio.TaskGroup() as group:
-        hanging = [group.create_task(queue.ask(1, *HANG)) for _ in range(3)]
-        other = group.create_task(queue.ask(2, *PLAIN))
-        assert await other is None
-        assert [task.done() for task in hanging] == [True, False, False]
-    assert [rule(task.result()) for task in hanging] == ["limit"] * 3
+    hanging = [asyncio.ensure_future(queue.ask(1, *HANG)) for _ in range(3)]
+    other = asyncio.ensure_future(queue.ask(2, *PLAIN))
+    assert await other == b""
+    assert [task.done() for task in hanging] == [True, False, False]
+    for task in hanging:
+        with pytest.raises(BeyondBounds):
+            await task
 
 
 async def test_a_worker_that_is_killed_from_outside_is_started_again_and_the_job_done(queue: Queue) -> None:
-    assert await queue.ask(1, *PLAIN) is None
+    assert await queue.ask(1, *PLAIN) == b""
     (first,) = workers()
     os.kill(first, signal.SIGKILL)
-    assert await queue.ask(1, *PLAIN) is None
+    assert await queue.ask(1, *PLAIN) == b""
     (second,) = workers()
     assert first != second
 
@@ -87,17 +85,19 @@ async def test_a_job_during_which_it_dies_twice_is_no_verdict() -> None:
         os.kill(running[0], signal.SIGKILL)
         while running[0] in workers():
             await asyncio.sleep(0.01)
-    assert rule(await asked) == "limit"
+    with pytest.raises(BeyondBounds):
+        await asked
     await queue.close()
 
 
 async def test_a_worker_that_sleeps_is_killed_by_the_clock() -> None:
     queue = Queue(SOON._replace(wall_s=0.5))
-    assert await queue.ask(1, *PLAIN) is None
+    assert await queue.ask(1, *PLAIN) == b""
     (first,) = workers()
     os.kill(first, signal.SIGSTOP)
-    assert rule(await queue.ask(1, *PLAIN)) == "limit"
-    assert await queue.ask(1, *PLAIN) is None
+    with pytest.raises(BeyondBounds):
+        await queue.ask(1, *PLAIN)
+    assert await queue.ask(1, *PLAIN) == b""
     await queue.close()
 
 
@@ -111,7 +111,8 @@ async def test_what_waits_is_bounded(queue: Queue, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Overloaded) as caught:
         await queue.ask(2, *PLAIN)
     assert caught.value.after_ms
-    assert {rule(refusal) for refusal in await asyncio.gather(*hanging)} == {"limit"}
+    answers = await asyncio.gather(*hanging, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [BeyondBounds] * 3
 
 
 async def test_who_waits_when_it_is_closed_hears_of_it(queue: Queue) -> None:
@@ -134,13 +135,25 @@ async def test_a_worker_that_can_not_be_started_is_no_verdict(queue: Queue, monk
         broken.setattr("sys.executable", "/bin/false")
         with pytest.raises(Overloaded):
             await queue.ask(1, *PLAIN)
-    assert await queue.ask(1, *PLAIN) is None
+    assert await queue.ask(1, *PLAIN) == b""
 
 
-async def test_a_schema_that_takes_too_long_to_compile_is_refused() -> None:
+async def test_a_schema_that_takes_too_long_to_compile_is_no_verdict() -> None:
     sets = r"[\\p{L}x]" * 900  # Each is a table of hundreds of ranges.
     queue = Queue(SOON._replace(cpu_s=0.05))
-    refusal = await queue.ask(1, b'{"pattern": "%b"}' % sets.encode(), None)
+    with pytest.raises(BeyondBounds):
+        await queue.ask(1, "check", b'{"pattern": "%b"}' % sets.encode())
     await queue.close()
-    assert rule(refusal) == "limit"
-    assert isinstance(refusal, SchemaInvalid)
+
+
+async def test_refusals_and_answers_come_as_they_were_made(queue: Queue) -> None:
+    with pytest.raises(ResultInvalid) as caught:
+        await queue.ask(1, "judge", b'{"properties": {"n": {"minimum": 3}}}', b'{"n": 2}')
+    assert caught.value.details == {"path": "/n", "rule": "minimum"}
+    assert await queue.ask(1, "canonical", b'{"b": 1.0, "a": "\\u00e9"}', b"details") == '{"a":"é","b":1}'.encode()
+    with pytest.raises(InvalidRequest) as refused:
+        await queue.ask(1, "canonical", b'{"b": 1, "b": 2}', b"details")
+    assert refused.value.details == {"member": "details"}
+    named = decode_named(await queue.ask(1, "name", b'{"op":"dispatch","kind":"k","inputs":{"b":1,"a":2}}', b"{}"))
+    assert named.handoff == handoff_id(named.canonical)
+    assert b'"inputs":{"a":2,"b":1}' in named.canonical

@@ -1,4 +1,4 @@
-"""The worker process as the daemon holds it: started, asked, and killed when it takes too long.
+"""The process as the daemon holds it: started, asked, and killed when it takes too long.
 
 Owns one process and what its end means. Does not own who may ask it when (`queueing`).
 """
@@ -11,77 +11,71 @@ from contextlib import suppress
 
 import msgspec
 
-from dhp_protocol.errors import ResultInvalid, SchemaInvalid
+from dhp_protocol.errors import ERROR_BY_CODE
 
-from .verdicts import Bounds
+from .bounds import BeyondBounds, Bounds, Gone
 from .worker import Ask, Told
 
 START_WITHIN_S = 30.0
-
-Refusal = SchemaInvalid | ResultInvalid
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Told).decode
 
 
-class BeyondBounds(Exception):
-    """It was ended because one verdict took more processor time, or more time, than one may."""
-
-
-class Gone(Exception):
-    """It ended for a reason that need not lie in what it was asked."""
-
-
-class Helper:
-    """A running worker. After `BeyondBounds` or `Gone` it is of no more use."""
+class Process:
+    """A running one. After `BeyondBounds` or `Gone` it is of no more use."""
 
     def __init__(self, process: asyncio.subprocess.Process, bounds: Bounds) -> None:
         self._process = process
         self._bounds = bounds
 
     @classmethod
-    async def start(cls, bounds: Bounds) -> "Helper":
+    async def start(cls, bounds: Bounds) -> "Process":
         """Raises `Gone` or `OSError` if it can't be started."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "dhpd.schemas.worker", _encode(bounds).decode()),
+            *(sys.executable, "-P", "-m", "dhpd.sandbox.worker", _encode(bounds).decode()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": _module_path()},
             start_new_session=True,  # Signals for the daemon's group, such as Ctrl-C, are the daemon's business.
         )
-        helper = cls(process, bounds)
+        started = cls(process, bounds)
         try:
             async with asyncio.timeout(START_WITHIN_S):
-                await helper._answer()
+                await started._answer()
         except TimeoutError:
-            await helper.end()
+            await started.end()
             raise Gone from None
         except BaseException:
-            await helper.end()
+            await started.end()
             raise
-        return helper
+        return started
 
-    async def ask(self, schema: bytes, result: bytes | None) -> Refusal | None:
-        """Without `result`: whether the schema can be enforced; else whether the result fits. None: yes."""
-        stdin = self._process.stdin
+    async def ask(self, task: str, *parts: bytes) -> bytes:
+        """What the task answers; raises the `DHPError` that it refuses with, `BeyondBounds`, and `Gone`."""
+        stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
+        assert stdout is not None
         if stdin.is_closing():  # It has ended since it was last asked.
             await self.end()
             raise Gone
-        ask = Ask(len(schema), None if result is None else len(result))
+        ask = Ask(task, [len(part) for part in parts])
         try:
             async with asyncio.timeout(self._bounds.wall_s):
                 with suppress(ConnectionError):  # It ends meanwhile: reading tells.
-                    stdin.writelines((_encode(ask), b"\n", schema, result or b""))
+                    stdin.writelines((_encode(ask), b"\n", *parts))
                     await stdin.drain()
                 told = await self._answer()
+                answer = await stdout.readexactly(told.size)
         except TimeoutError:
             await self.end()
             raise BeyondBounds from None
-        if not told.code:
-            return None
-        refusal = SchemaInvalid if told.code == SchemaInvalid.code else ResultInvalid
-        return refusal(told.message, path=told.path, rule=told.rule)
+        except asyncio.IncompleteReadError:
+            await self.end()
+            raise Gone from None
+        if told.code:
+            raise ERROR_BY_CODE[told.code](told.message, **told.details)
+        return answer
 
     async def end(self) -> None:
         """Kills it and waits until it is gone."""

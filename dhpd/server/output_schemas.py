@@ -1,18 +1,18 @@
 """Output schemas as the desk sees them: checked when dispatched, and results against them.
 
 Owns what is cheap enough to be done on the event loop, which is most of it, and which schemas are kept at hand. All else is
-asked of a worker process; so no schema and no result takes the loop longer than about a millisecond.
+asked of the sandbox; so no schema and no result takes the loop longer than about a millisecond.
 """
 
 from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 from dhp_protocol.errors import ResultInvalid, SchemaInvalid
-
-from .compiling import Validator, compile_schema
-from .queueing import Queue
-from .sites import Search
-from .verdicts import Bounds, judge
+from dhpd.sandbox.bounds import BeyondBounds
+from dhpd.sandbox.queueing import Queue
+from dhpd.schemas.compiling import Validator, compile_schema
+from dhpd.schemas.sites import Search
+from dhpd.schemas.verdicts import beyond_bounds, judge, schema_beyond_bounds
 
 CHEAP_SCHEMA_BYTES = 2_048
 CHEAP_SUBSCHEMAS = 32
@@ -61,8 +61,9 @@ class _Held:
 class Schemas:
     """The schemas of handoffs that were dispatched or completed lately."""
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        self._queue = Queue(bounds or Bounds())
+    def __init__(self, queue: Queue) -> None:
+        """`queue` is where what isn't cheap is asked."""
+        self._queue = queue
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._held_bytes = 0
         self._compiled: OrderedDict[_Held, None] = OrderedDict()
@@ -88,9 +89,10 @@ class Schemas:
     async def check(self, handoff: str, schema: bytes, connection: int) -> None:
         """As `check_here`, whatever it takes; raises `SchemaInvalid`, and `Overloaded`."""
         if schema not in self._by_text:
-            refusal = await self._queue.ask(connection, schema, None)
-            if refusal is not None:
-                raise refusal
+            try:
+                await self._queue.ask(connection, "check", schema)
+            except BeyondBounds:
+                raise schema_beyond_bounds() from None
         self.take_up(handoff, schema)
 
     def judge_here(self, handoff: str, result: bytes) -> ResultInvalid | None:
@@ -110,12 +112,15 @@ class Schemas:
 
     async def judge(self, handoff: str, result: bytes, connection: int) -> ResultInvalid | None:
         """As `judge_here`, whatever it takes; raises `Overloaded`."""
-        refusal = await self._queue.ask(connection, self._held[handoff].schema, result)
-        return _unusable(refusal) if isinstance(refusal, SchemaInvalid) else refusal
-
-    async def close(self) -> None:
-        """Ends the worker process; who still waits for it hears `Overloaded`."""
-        await self._queue.close()
+        try:
+            await self._queue.ask(connection, "judge", self._held[handoff].schema, result)
+        except ResultInvalid as verdict:
+            return verdict
+        except SchemaInvalid as error:
+            return _unusable(error)
+        except BeyondBounds:
+            return beyond_bounds()
+        return None
 
     def _compile(self, held: _Held) -> Validator:
         validator = held.compile()

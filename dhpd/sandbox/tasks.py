@@ -1,0 +1,94 @@
+"""What the process can be asked to do: by name, bytes in and bytes out, a `DHPError` for a refusal.
+
+Owns the schemas that were compiled lately. Everything here is pure but for that.
+"""
+
+import gc
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from dhp_protocol.intent import canonical, parse_exact
+from dhp_protocol.limits import Limits
+from dhp_protocol.messages import Dispatch
+from dhpd.engine.dispatching import NamedIntent, name_intent
+from dhpd.schemas.compiling import Validator, compile_schema
+from dhpd.schemas.patterns import compile_pattern
+from dhpd.schemas.references import MAX_SUBSCHEMAS
+from dhpd.schemas.verdicts import judge, schema_beyond_bounds
+
+DEEP = 50_000
+"""Frames of Python: a value 128 levels deep, each asked about by many subschemas in turn, needs more than usual."""
+
+_decode_dispatch = msgspec.json.Decoder(Dispatch).decode
+_decode_limits = msgspec.json.Decoder(Limits).decode
+_encode_named = msgspec.msgpack.Encoder().encode
+decode_named = msgspec.msgpack.Decoder(NamedIntent).decode
+"""What `name` answers."""
+
+
+class Tasks:
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._validators: OrderedDict[bytes, Validator] = OrderedDict()
+        self._size = 0
+        self.by_name: dict[str, Callable[..., bytes]] = {
+            "name": name,
+            "canonical": canonical_form,
+            "check": self.check,
+            "judge": self.judge,
+        }
+
+    def check(self, schema: bytes) -> bytes:
+        """Raises `SchemaInvalid` unless the schema can be enforced."""
+        self._validator(schema)
+        return b""
+
+    def judge(self, schema: bytes, result: bytes) -> bytes:
+        """Raises `ResultInvalid` unless the result fits, and `SchemaInvalid`."""
+        verdict = judge(self._validator(schema), result, self._steps, _deep_recursion)
+        if verdict is not None:
+            raise verdict
+        return b""
+
+    def _validator(self, schema: bytes) -> Validator:
+        validator = self._validators.get(schema)
+        if validator is not None:
+            self._validators.move_to_end(schema)
+            return validator
+        try:
+            validator = self._validators[schema] = compile_schema(schema, compile_pattern)
+        except (RecursionError, MemoryError):
+            raise schema_beyond_bounds() from None
+        self._size += validator.size
+        while self._size > MAX_SUBSCHEMAS and len(self._validators) > 1:
+            _, dropped = self._validators.popitem(last=False)
+            self._size -= dropped.size
+            del dropped
+            gc.collect()  # Its nodes refer to one another.
+        return validator
+
+
+def name(request: bytes, limits: bytes) -> bytes:
+    """Names the intent of a dispatch; raises as `name_intent` does."""
+    return _encode_named(name_intent(_decode_dispatch(request), _decode_limits(limits)))
+
+
+def canonical_form(text: bytes, member: bytes) -> bytes:
+    """The canonical form of a JSON value; raises `InvalidRequest` naming the member."""
+    named = member.decode()
+    return canonical(parse_exact(text, member=named), member=named)
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Only where every call is one of Python's own, which takes no room on C's stack."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(DEEP)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(usual)
