@@ -38,36 +38,49 @@ from dhp_protocol.errors import (
 )
 
 from . import sync
+from .asking import Approved
+from .budgets import Budget
 from .client import Client
 from .connecting import connect
 from .exceptions import (
+    ApprovalDenied,
     BadAddress,
     BadReply,
+    CapabilityDenied,
     ClientClosed,
     ClientError,
     ConnectionLost,
     DaemonNotStarted,
+    EffectInDoubt,
     InDoubt,
     IntegrityError,
     NotConnected,
     NothingToClaim,
+    Suspended,
     TaskEnded,
     WrongLoop,
 )
 from .leaving import exit_on_sigterm
-from .results import CheckpointPage, Result, StateAt
+from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
+from .spending import Headroom
 from .task import Task
 from .watching import Watch, WatchEvent
 
 __all__ = [
     "AlreadyClaimed",
     "AlreadyDecided",
+    "Approval",
+    "ApprovalDenied",
     "ApprovalExpired",
+    "ApprovalPage",
+    "Approved",
     "BadAddress",
     "BadFrame",
     "BadJson",
     "BadReply",
+    "Budget",
     "BudgetExceeded",
+    "CapabilityDenied",
     "CheckpointConflict",
     "CheckpointPage",
     "Client",
@@ -78,8 +91,10 @@ __all__ = [
     "DaemonNotStarted",
     "Draining",
     "EffectConflict",
+    "EffectInDoubt",
     "Forbidden",
     "FrameTooLarge",
+    "Headroom",
     "IdentityMismatch",
     "InDoubt",
     "IntegrityError",
@@ -98,6 +113,7 @@ __all__ = [
     "SchemaInvalid",
     "StateAt",
     "StoreUnavailable",
+    "Suspended",
     "Task",
     "TaskEnded",
     "TooLarge",

@@ -3,6 +3,7 @@
 Owns `connect` and its defaults. What can be asked of the client is `client`'s.
 """
 
+import os
 import secrets
 from collections.abc import Generator, Iterable
 from typing import Any
@@ -14,6 +15,7 @@ from .session import Session
 IN_DOUBT_MS = 60_000
 CONNECT_TIMEOUT_MS = 10_000
 RETRY_MS = 30_000
+TOKEN_VARIABLE = "DHP_TOKEN"
 
 
 class Connecting:
@@ -37,12 +39,20 @@ class Connecting:
         await client.close()
 
     async def _connect(
-        self, *, name: str | None, session: str | None, in_doubt_ms: int, connect_timeout_ms: int, retry_ms: int
+        self,
+        *,
+        name: str | None,
+        session: str | None,
+        token: str | None,
+        in_doubt_ms: int,
+        connect_timeout_ms: int,
+        retry_ms: int,
     ) -> Client:
         opened = Session(
             self._addresses,
             name=name or "python",
             session=session or secrets.token_urlsafe(24),
+            token=_token(token),
             retry_ms=retry_ms,
             in_doubt_ms=in_doubt_ms,
         )
@@ -54,11 +64,19 @@ class Connecting:
         return Client(opened)
 
 
+def _token(given: str | None) -> str | None:
+    token = os.environ.get(TOKEN_VARIABLE) if given is None else given
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token must be a str, not {type(token).__name__}.")
+    return token or None
+
+
 def connect(
     address: AddressLike | Iterable[AddressLike] | None = None,
     *,
     name: str | None = None,
     session: str | None = None,
+    token: str | None = None,
     in_doubt_ms: int = IN_DOUBT_MS,
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     retry_ms: int = RETRY_MS,
@@ -67,13 +85,16 @@ def connect(
 
     `address` is `tcp://HOST:PORT`, `unix:PATH`, several of them (tried in turn), or a directory: there a private daemon
     is started if none runs. None means `$DHP_CONNECT`, else the directory `./.dhp`. `name` is how the client introduces
-    itself; `session` joins it to a session by name. `in_doubt_ms`: how long work runs on while nobody answers.
-    `retry_ms`: how long calls go on trying. Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` at once.
+    itself; `session` joins it to a session by name. `token`, or else `$DHP_TOKEN`, is what a daemon over TCP may require: it
+    decides which roles the client has. `in_doubt_ms`: how long work runs on while nobody answers.
+    `retry_ms`: how long calls go on trying. Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` at once, and so
+    `Unauthenticated` where the token is refused; when it is taken away later, the next call does.
     """
     return Connecting(
         address,
         name=name,
         session=session,
+        token=token,
         in_doubt_ms=in_doubt_ms,
         connect_timeout_ms=connect_timeout_ms,
         retry_ms=retry_ms,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dhp_protocol import PROTOCOL
-from dhp_protocol.errors import DHPError
+from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Goodbye, Hello, Ping, Request
 from dhp_protocol.replies import AnyEvent, HelloReply
@@ -61,18 +61,17 @@ class Connection:
         self,
         addresses: list[Address],
         *,
-        name: str,
-        session: str,
+        hello: Hello,
         retry_ms: float,
         on_event: Callable[[AnyEvent], None],
         on_ready: Callable[[], None],
     ) -> None:
-        self.session = session
+        self.session = str(hello.session)
         self.retry_ms = retry_ms
         self.limits = Limits()
         self.background: set[asyncio.Task[Any]] = set()
         self._addresses = addresses
-        self._name = name
+        self._greeting = hello
         self._on_event = on_event
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
@@ -81,6 +80,7 @@ class Connection:
         self._ready: asyncio.Future[Link] = self._loop.create_future()
         self._closed = False
         self._problem: Exception | None = None
+        self._refusal: DHPError | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -102,7 +102,7 @@ class Connection:
     async def call(self, make: Callable[[], Request], shape: type[T]) -> T:
         """One answer to a request, sent again until there is one; `make` gives it anew for each sending.
 
-        Raises the daemon's error; `NotConnected` or `ConnectionLost` after `retry_ms` without an answer.
+        Raises the daemon's error, at once where it takes this client's token no more; `NotConnected` or `ConnectionLost` after `retry_ms` without an answer.
         """
         patience = Patience(self.retry_ms)
         while True:
@@ -136,7 +136,7 @@ class Connection:
             try:
                 link = await open_link(await self._locate(address), lambda: Link(on_event, on_end))
                 try:
-                    await self._hello(link, Hello(client=self._name))
+                    await self._hello(link, msgspec.structs.replace(self._greeting, session=msgspec.UNSET))
                 except BaseException:
                     link.abort()
                     raise
@@ -195,7 +195,10 @@ class Connection:
             return self._link
         try:
             async with asyncio.timeout(self.retry_ms / 1000):
-                return await asyncio.shield(self._ready)
+                await asyncio.wait((self._ready,))
+                if self._refusal is not None:
+                    raise type(self._refusal)(self._refusal.message, **self._refusal.details)
+                return self._ready.result()
         except TimeoutError:
             raise self._not_connected(self.retry_ms) from self._problem
 
@@ -203,6 +206,7 @@ class Connection:
         backoff = Backoff(FIRST_PAUSE_MS, MOST_PAUSE_MS)
         while not self._closed:
             hopeless: list[BadAddress] = []
+            refusals: list[DHPError] = []
             for address in list(self._addresses):
                 try:
                     await self._open(address)
@@ -212,6 +216,8 @@ class Connection:
                         hopeless.append(told)
                     elif first and not _may_come_up(error):
                         raise
+                    elif isinstance(error, Unauthenticated | Forbidden):
+                        refusals.append(error)
                     self._problem = told or error
                 else:
                     # The next search begins where the daemon was last seen.
@@ -219,14 +225,26 @@ class Connection:
                     return
             if first and len(hopeless) == len(self._addresses):
                 raise hopeless[0]
+            if refusals and len(hopeless) + len(refusals) == len(self._addresses):
+                self._give_up(refusals[0])
+                return
             await asyncio.sleep(backoff.next_ms() / 1000)
+
+    def _give_up(self, refusal: DHPError) -> None:
+        """Nobody takes this client any more, and asking again won't change it: every call hears so."""
+        log.error("the daemon refuses this client: %s", refusal)
+        self._refusal = refusal
+        if not self._ready.done():
+            self._ready.set_exception(refusal)
+        self._ready.exception()  # Looked at, so that nobody is told that nobody looked.
+        self._on_ready()
 
     async def _open(self, address: Address) -> None:
         link = await open_link(
             await self._locate(address), lambda: Link(self._on_event, self._link_ended, self._link_ready)
         )
         try:
-            welcome = await self._hello(link, Hello(client=self._name, session=self.session))
+            welcome = await self._hello(link, self._greeting)
             self.check_open()
         except BaseException:
             link.abort()

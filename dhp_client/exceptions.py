@@ -50,3 +50,45 @@ class TaskEnded(ClientError):
 
 class InDoubt(ClientError):
     """A write was given up while nobody answered: whether it took effect, and whether the lease lives, isn't known."""
+
+
+class EffectInDoubt(ClientError):
+    """The effect was begun before, and nobody said that it was done: find out, then say with `in_doubt=` what to do.
+
+    `idempotency_key` is the one that it was begun with, by which the outside service can tell.
+    """
+
+    def __init__(self, step: str, idempotency_key: str) -> None:
+        super().__init__(
+            f"The effect {step!r} was begun before and may have been carried out: give in_doubt=, which settles that."
+        )
+        self.step = step
+        self.idempotency_key = idempotency_key
+
+
+class ApprovalDenied(ClientError):
+    """A person said no; `by` (None without tokens) and `note` tell who and why, `approval` is the id."""
+
+    def __init__(self, approval: str, action: str, by: str | None, note: str | None) -> None:
+        super().__init__(f"{action!r} was denied{f' by {by}' if by else ''}{f': {note}' if note else '.'}")
+        self.approval = approval
+        self.by = by
+        self.note = note
+
+
+class CapabilityDenied(ClientError):
+    """The handoff's intent doesn't grant this resource: it mustn't be touched."""
+
+    def __init__(self, domain: str, resource: str) -> None:
+        super().__init__(f"This handoff may not touch {resource!r} in {domain!r}: its intent doesn't grant it.")
+        self.domain = domain
+        self.resource = resource
+
+
+class Suspended(ClientError):
+    """The work was put aside until a person has decided. It ends the block around the work, which lets it go no further."""
+
+    def __init__(self, handoff: str, approval: str) -> None:
+        super().__init__("The work was put aside until its approval is decided, and comes back by itself.")
+        self.handoff = handoff
+        self.approval = approval

@@ -1,50 +1,31 @@
 """Writing under a lease, through whatever happens to the lease and the connection.
 
-Owns the order of one task's writes, sending again what was not answered, waiting while in doubt, claiming again what
-ended unclaimed, and giving up. Does not own what the writes say (`task`), nor renewing (`keepalive`).
+Owns the order of one task's writes, sending again what was not answered, waiting while in doubt, and giving up. Does not
+own what the writes say (`task`), claiming again (`reclaiming`), nor renewing (`keepalive`).
 """
 
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-from dhp_protocol.errors import AlreadyClaimed, DHPError, Draining, LeaseLost, NotClaimable, NotFound
-from dhp_protocol.messages import Claim, GetStatus, Request
-from dhp_protocol.replies import StatusReply
+from dhp_protocol.errors import DHPError, LeaseLost
 
 from .backoff import Patience
 from .clock import monotonic_ms
 from .connection import may_pass
-from .exceptions import ClientClosed, ClientError, ConnectionLost, InDoubt, NotConnected, TaskEnded
-from .leases import Lease, Loss, Phase, loss_from_error, loss_from_status
-from .session import Grant, Session
+from .exceptions import ClientClosed, ConnectionLost, InDoubt, TaskEnded
+from .leases import Lease, Loss, Phase, loss_from_error
+from .reclaiming import reclaim
+from .session import Session
+from .writes import Write, makes_it_dead
 
 log = logging.getLogger("dhp_client")
 
-RECLAIM_PAUSE_MS = 100
-
 T = TypeVar("T")
 
-
-@dataclass(eq=False)
-class Write(Generic[T]):
-    """One write: how to say it under the present fence, and what follows from its answer.
-
-    `ending` names how the work ends by it. `already` makes the answer of a write that was sent before, if its hold
-    turns out to have ended since: then the first sending did it, or there is nothing left to end. `corrects` tells
-    whether it took something from a refusal that lets `request` say it rightly now.
-    """
-
-    request: Callable[[], Request]
-    shape: type[T]
-    took_effect: Callable[[T], None] = lambda reply: None
-    ending: str | None = None
-    already: Callable[[Loss], T] | None = None
-    corrects: Callable[[DHPError], bool] = lambda error: False
-    sent: bool = False
+_ENDED = {"dead": "A cap has ended this work, which is dead: a redrive brings it back."}
 
 
 class Hold:
@@ -54,7 +35,7 @@ class Hold:
     a write and so have been told already.
     """
 
-    def __init__(self, session: Session, lease: Lease, worker: str, *, detached: bool) -> None:
+    def __init__(self, session: Session, lease: Lease, worker: str) -> None:
         self.session = session
         self.lease = lease
         self.worker = worker
@@ -69,7 +50,6 @@ class Hold:
         """Has the lease forgotten when nobody holds the task any more."""
         self.attempt = 0
         self._abandoned = False
-        self._detached = detached
         self._told_lost = False
         self._reclaiming = False
         self._in_turn = asyncio.Lock()
@@ -102,7 +82,7 @@ class Hold:
     def check(self) -> None:
         """Raises what every call raises once there is nothing more to write."""
         if self.ended is not None:
-            raise TaskEnded(f"This task was {self.ended} already.")
+            raise TaskEnded(_ENDED.get(self.ended, f"This task was {self.ended} already."))
         if self.lost:
             raise self.loss_error()
         if self._abandoned:
@@ -130,44 +110,61 @@ class Hold:
         self.check()
         self.session.check_usable()
         under_way = self.session.loop.create_task(self._carry_through(write))
+        return await self._unless_lost(under_way, given_up=lambda: not write.sent and not write.insists)
+
+    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` comes to, which writes nothing; a loss is raised at once."""
+        under_way = self.session.loop.create_task(work)
+        return await self._unless_lost(under_way, given_up=lambda: True)
+
+    async def _unless_lost(self, under_way: asyncio.Task[T], *, given_up: Callable[[], bool]) -> T:
+        """`given_up` tells whether what is under way ends with its caller."""
         answer: asyncio.Future[T] = self.session.loop.create_future()
         under_way.add_done_callback(lambda done: _pass_on(done, answer))
         self._callers[answer] = asyncio.current_task()
         try:
             return await answer
-        except asyncio.CancelledError:
-            if not write.sent:
-                under_way.cancel()
-            raise
         finally:
             del self._callers[answer]
+            if given_up():
+                under_way.cancel()
 
     async def _carry_through(self, write: Write[T]) -> T:
         async with self._in_turn:
             self.check()
             try:
                 reply = await self._sent_until_answered(write)
-            finally:
+                write.took_effect(reply)
                 if write.ending is not None:
-                    self.session.leases.settled(self.lease)
-            write.took_effect(reply)
-            if write.ending is not None:
-                self.ended = write.ending
-                self.abandon()
-            return reply
+                    self._end(write.ending)
+                return reply
+            finally:
+                self._settled()
+
+    def _end(self, how: str) -> None:
+        self.ended = how
+        self.abandon()
+
+    def _settled(self) -> None:
+        """What was told while a write was under way that may have caused it: it wasn't that write's doing."""
+        told = self.session.leases.settled(self.lease)
+        if told is not None and self.ended is None:
+            self.session.leases.report(self.lease.handoff, self.lease.fence, told)
 
     async def _sent_until_answered(self, write: Write[T]) -> T:
         leases, lease, connection = self.session.leases, self.lease, self.session.connection
         patience = Patience(connection.retry_ms)
         while True:
-            await self._until_writable(may_settle=write.sent and write.ending is not None)
-            if write.ending is not None:
-                leases.settle(lease)
+            await self._until_writable(write)
+            if write.settles != ():
+                leases.settle(lease, only=write.settles)
             sent_ms, fence = monotonic_ms(), lease.fence
             again, write.sent = write.sent, True
             try:
                 reply = await connection.call_once(write.request(), write.shape)
             except ConnectionLost:
+                if write.unanswered is not None:
+                    return write.unanswered()
                 continue
             except LeaseLost as error:
                 loss = loss_from_error(error)
@@ -178,21 +175,26 @@ class Hold:
                 self._take_loss(fence, loss)
                 continue
             except DHPError as error:
+                if makes_it_dead(error):
+                    self._end("dead")
+                    raise
                 if write.corrects(error):
                     continue
                 pause_ms = patience.pause_ms(monotonic_ms(), at_least_ms=error.after_ms or 0)
                 if not may_pass(error) or pause_ms is None:
                     raise
+                if write.unanswered is not None:
+                    return write.unanswered()
                 await asyncio.sleep(pause_ms / 1000)
                 continue
             leases.renewed(lease.handoff, fence, sent_ms, monotonic_ms())
             return reply
 
-    async def _until_writable(self, *, may_settle: bool) -> None:
-        """Waits until a write may leave: there is a connection, and the lease is held as far as anybody knows.
+    async def _until_writable(self, write: Write[T]) -> None:
+        """Waits until `write` may leave: there is a connection, and the lease is held as far as anybody knows.
 
-        Or, with `may_settle`, the daemon says that the lease is gone: then the same bytes are sent once more, under the
-        same fence, to learn whether they were what ended it.
+        Or, where it was sent and may end the work, the daemon says that the lease is gone: then the same bytes are sent
+        once more, under the same fence, to learn whether they were what ended it.
         """
         while True:
             if self.lost:
@@ -200,9 +202,11 @@ class Hold:
             if self._abandoned:
                 raise InDoubt("The task was left while nobody answered: whether this write counts isn't known.")
             self.session.check_open()
-            settles = may_settle and self.lease.told is not None
+            settles = write.sent and write.settles != () and self.lease.told is not None
             if self.session.connection.writable and (self.phase is Phase.HELD or settles):
                 return
+            if write.begins and self.phase is Phase.IN_DOUBT:
+                raise InDoubt("Whether the lease lives isn't known, so nothing is begun under it: try again later.")
             self._changed.clear()
             await self._changed.wait()
 
@@ -259,55 +263,14 @@ class Hold:
             tell(told)
 
     async def _reclaim(self) -> None:
-        """Claims the handoff again after its lease ended, for as long as nobody else has."""
         try:
-            while self.phase is Phase.ENDED and self.ended is None:
-                try:
-                    await self._reclaim_once()
-                except (NotConnected, ConnectionLost, Draining):
-                    await asyncio.sleep(RECLAIM_PAUSE_MS / 1000)
-        except (DHPError, ClientError) as error:
-            log.warning("%s couldn't be claimed again: %s", self.lease.handoff, error)
-            self._lose(self.lease.ended or Loss("expired", self.lease.fence, ""))
+            await reclaim(self)
         finally:
             self._reclaiming = False
             self.look()
 
-    async def _reclaim_once(self) -> None:
-        lease = self.lease
-        ttl_ms = int(lease.ttl_ms)
-        request = Claim(worker=self.worker, handoff=lease.handoff, ttl_ms=ttl_ms, detached=self._detached)
-        try:
-            grant = await self.session.claim(request)
-        except (AlreadyClaimed, NotClaimable):
-            status = GetStatus(handoff=lease.handoff)
-            found = loss_from_status(await self.session.connection.call(lambda: status, StatusReply), lease.fence)
-            if not found.leaves_it_free(lease.fence):
-                self._lose(found)
-            return
-        except NotFound:
-            self._lose(Loss("superseded", lease.fence, "not_found"))
-            return
-        if grant is None:
-            return
-        # One change of status ended the lease and the next is this claim, so nobody was between them.
-        if grant.reply.fence != lease.fence + 2 or not self._is_where_we_were(grant):
-            await self.session.hand_back(lease.handoff, grant.reply.fence, "somebody else was at work meanwhile")
-            self._lose(Loss("superseded", grant.reply.fence, "running"))
-            return
-        log.warning("%s had ended and was claimed again: fence %d", lease.handoff, grant.reply.fence)
-        self.attempt = grant.reply.attempt
-        self.session.leases.reclaimed(lease, grant.reply.fence, grant.renewed_ms)
-        self.session.keepalive.poke()
-
-    def _is_where_we_were(self, grant: Grant) -> bool:
-        stored = grant.checkpoint
-        if stored is None:
-            return self.seq == 0
-        landed = stored.seq == self.seq + 1 and stored.sha256 in self.unanswered
-        return landed or (stored.seq == self.seq and stored.sha256 == self.sha256)
-
-    def _lose(self, loss: Loss) -> None:
+    def lose(self, loss: Loss) -> None:
+        """The lease can't be had back."""
         self.session.leases.give_up(self.lease, loss)
         self.look()
 

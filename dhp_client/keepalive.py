@@ -15,7 +15,10 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from dhp_protocol.errors import DHPError
+import msgspec
+from msgspec import UNSET
+
+from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Hello, Release
 
@@ -59,13 +62,13 @@ class KeepAlive:
         addresses: Sequence[Address],
         table: LeaseTable,
         *,
-        name: str,
-        session: str,
+        hello: Hello,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._addresses = list(addresses)
         self._table = table
-        self._hello = Hello(client=name, session=session)
+        self._hello = hello
+        self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -130,6 +133,12 @@ class KeepAlive:
                 except _Stopped:
                     self._end()
                     return
+                except (Unauthenticated, Forbidden) as error:
+                    self._addresses.append(self._addresses.pop(0))
+                    self._refused += 1
+                    if self._refused >= len(self._addresses):
+                        self._give_up(error)
+                        return
                 except (OSError, ConnectionLost, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
                 except Exception:
@@ -171,6 +180,7 @@ class KeepAlive:
             raise _Stopped
         heartbeats = Heartbeats(connected, self._table)
         heartbeats.join(self._hello)
+        self._refused = 0
         backoff.reset()
         heartbeats.beat()
         assert self._wake_out is not None
@@ -204,6 +214,13 @@ class KeepAlive:
             return connected
         raise problem
 
+    def _give_up(self, refusal: DHPError) -> None:
+        """No daemon takes this client any more, so nothing can be renewed, and nothing released."""
+        log.error("keep-alive: the daemon refuses this client, so its leases are lost: %s", refusal)
+        self._stopping = True
+        for lease in self._table.all():
+            self._table.give_up(lease, Loss(refusal.code, lease.fence, ""))
+
     def _end(self) -> None:
         until_ms = monotonic_ms() + LOOK_EVERY_MS
         while not self._stopping and monotonic_ms() < until_ms:
@@ -221,6 +238,9 @@ class KeepAlive:
             self._table.give_up(lease, Loss("closed", lease.fence, ""))
         try:
             with connect_blocking(_place_of(self._addresses[0]), RELEASE_TIMEOUT_MS) as connected:
+                if self._hello.token is not UNSET:  # In a session of its own, which ends with this connection.
+                    Heartbeats(connected, self._table).join(msgspec.structs.replace(self._hello, session=UNSET))
+                    connected.settimeout(RELEASE_TIMEOUT_MS / 1000)
                 for start in range(0, len(leases), RELEASED_AT_ONCE):
                     _release(connected, leases[start : start + RELEASED_AT_ONCE])
         except (OSError, ConnectionLost, BadReply, DHPError) as error:

@@ -48,13 +48,20 @@ class Loss:
         return self.why == "expired" and self.status == "orphaned" and self.fence == lost_fence + 1
 
 
+STALLED = "orphaned: stalled"
+"""The reason in the status of work that was taken back because it didn't move: it isn't there to be claimed again at once."""
+
 _SENTENCES = {
     "expired": "The lease expired and can't be had back: stop this work.",
     "superseded": "Somebody else has claimed the handoff: stop this work.",
     "cancelled": "The work was cancelled: stop it.",
     "completed": "Somebody else has completed the work: stop it.",
+    "stalled": "The work was taken back because it did not move: stop it.",
+    "suspended": "The work was put aside: stop it.",
     "dead": "The work has been given up for good: stop it.",
     "in_doubt": "Nobody has answered for too long, so somebody else may hold the handoff by now: stop this work.",
+    "unauthenticated": "The daemon takes this client's token no more: stop this work.",
+    "forbidden": "The daemon takes this client's token no more: stop this work.",
     "closed": "The client was closed, which released its leases: stop this work.",
 }
 
@@ -70,7 +77,9 @@ def loss_from_status(found: StatusReply, lost_fence: int) -> Loss:
     if found.status in ("completed", "cancelled", "dead", "suspended"):
         why = found.status
     elif found.fence == lost_fence + 1:
-        why = "expired" if found.status == "orphaned" else "released"
+        why = "released"
+        if found.status == "orphaned":
+            why = "stalled" if found.reason == STALLED else "expired"
     else:
         why = "superseded"
     return Loss(why, found.fence, found.status)
@@ -93,7 +102,9 @@ class Lease:
     ended: Loss | None = None
     lost: Loss | None = None
     settling: bool = False
-    """A write that ends the work is under way, so being told of an end may be the effect of that very write."""
+    """A write that may end the work is under way, so being told of an end may be the effect of that very write."""
+    settles: tuple[str, ...] | None = None
+    """By which words it may; None: by any."""
     told: Loss | None = None
     """What was told while settling."""
 
@@ -209,7 +220,7 @@ class LeaseTable:
             lease = self._leases.get(handoff)
             if lease is None or lease.fence != fence or lease.lost is not None or lease.ended is not None:
                 return
-            if lease.settling:
+            if lease.settling and (lease.settles is None or loss.why in lease.settles):
                 lease.told = loss
             elif loss.leaves_it_free(fence):
                 lease.ended = loss
@@ -217,15 +228,16 @@ class LeaseTable:
                 lease.lost = loss
         lease.notify()
 
-    def settle(self, lease: Lease) -> None:
-        """A write that ends the work is about to leave."""
+    def settle(self, lease: Lease, *, only: tuple[str, ...] | None = None) -> None:
+        """A write that may end the work is about to leave; `only`: by these words (None: by any)."""
         with self._lock:
-            lease.settling = True
+            lease.settling, lease.settles = True, only
 
-    def settled(self, lease: Lease) -> None:
-        """That write has its answer, or was given up."""
+    def settled(self, lease: Lease) -> Loss | None:
+        """That write has its answer, or was given up; gives what was told meanwhile."""
         with self._lock:
-            lease.settling, lease.told = False, None
+            told, lease.settling, lease.told = lease.told, False, None
+        return told
 
     def reclaimed(self, lease: Lease, fence: int, sent_ms: float) -> None:
         """An ended lease was claimed again under `fence`, as asked at `sent_ms`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dhp_protocol.replies import StoredCheckpoint
+from dhp_protocol.replies import ApprovalView, StoredCheckpoint
 
 from . import payload
 from .exceptions import IntegrityError
@@ -34,6 +34,37 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str
     result: Any = None
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person was asked: one `action` of one handoff, with exactly these `details`, decoded.
+
+    `decision` is `approved`, `denied`, `expired`, `cancelled` (the work has ended), or None while it is open; `by` is the
+    decider's token (None without tokens), `used_by` the effect that has used it up, `expires_at` RFC 3339.
+    """
+
+    approval: str
+    handoff: str
+    action: str
+    details: Any
+    decision: str | None
+    by: str | None
+    note: str | None
+    expires_at: str
+    used_by: str | None
+
+
+class ApprovalPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Approvals, oldest first; `next` is the `after` of the page behind, None on the last one."""
+
+    approvals: list[Approval]
+    next: int | None
+
+
+def decoded_approval(view: ApprovalView) -> Approval:
+    """`view` with its details decoded."""
+    members = {name: getattr(view, name) for name in Approval.__struct_fields__}
+    return Approval(**{**members, "details": payload.decode(view.details)})
 
 
 def decoded_checkpoint(stored: StoredCheckpoint) -> StateAt:

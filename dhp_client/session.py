@@ -11,9 +11,10 @@ import secrets
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from dhp_protocol.errors import DHPError, LeaseLost
-from dhp_protocol.messages import Claim, Heartbeat, LeaseRef, Recover, Release
+from dhp_protocol.messages import Claim, Heartbeat, Hello, LeaseRef, Recover, Release
 from dhp_protocol.replies import AnyEvent, ClaimReply, HeartbeatReply, ReleaseReply, StoredCheckpoint
 
 from . import forking
@@ -52,14 +53,22 @@ class Session:
     """Made on the event loop that it will be used on."""
 
     def __init__(
-        self, addresses: list[Address], *, name: str, session: str, retry_ms: float, in_doubt_ms: float
+        self,
+        addresses: list[Address],
+        *,
+        name: str,
+        session: str,
+        retry_ms: float,
+        in_doubt_ms: float,
+        token: str | None = None,
     ) -> None:
         self.in_doubt_ms = in_doubt_ms
         self.loop = asyncio.get_running_loop()
         self.leases = LeaseTable()
-        self.keepalive = KeepAlive(addresses, self.leases, name=name, session=session, loop=self.loop)
+        hello = Hello(client=name, session=session, token=UNSET if token is None else token)
+        self.keepalive = KeepAlive(addresses, self.leases, hello=hello, loop=self.loop)
         self.connection = Connection(
-            addresses, name=name, session=session, retry_ms=retry_ms, on_event=self._take_in, on_ready=self._is_back
+            addresses, hello=hello, retry_ms=retry_ms, on_event=self._take_in, on_ready=self._is_back
         )
         self._closed: str | None = None
         forking.on_fork_in_child(self)

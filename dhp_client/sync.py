@@ -1,204 +1,29 @@
-"""The sync client: the async one, on an event loop in a thread of its own.
+"""The sync client: the async one, on an event loop in a thread of its own (`loop_thread`).
 
-Owns the way from the caller's thread to that loop and back. There is one such thread per process. Nothing about leases,
-retries or the protocol is decided here.
+Owns connecting, dispatching, claiming and watching without `await`; `sync_calls` and `sync_task` have the rest. Nothing
+about leases, retries or the protocol is decided here.
 """
 
-import asyncio
-import concurrent.futures
-import os
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Literal, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NoReturn
 
-from dhp_protocol.replies import (
-    CancelReply,
-    CheckpointReply,
-    CompleteReply,
-    DispatchReply,
-    DrainReply,
-    FailReply,
-    HealthReply,
-    HistoryReply,
-    ListReply,
-    ReleaseReply,
-    StatsReply,
-    StatusReply,
-)
+from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY
+from dhp_protocol.replies import DispatchReply
 
 from . import client as asynchronous
 from . import task as asynchronous_task
 from .addresses import AddressLike
+from .budgets import Budget
 from .connecting import CONNECT_TIMEOUT_MS, IN_DOUBT_MS, RETRY_MS
 from .connecting import connect as connect_asynchronously
 from .exceptions import NothingToClaim
-from .results import CheckpointPage, Result, StateAt
+from .loop_thread import awaited, document, loop_thread
+from .sync_calls import Calls
+from .sync_task import Task
 from .task import OnLost
 from .watching import Watch, WatchEvent
 
-T = TypeVar("T")
-
-
-class _LoopThread:
-    """One event loop, running in a daemon thread from its first use on."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._pid = 0
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        if self._pid != os.getpid():  # A forked child has the objects, but not the thread.
-            self._lock, self._loop, self._pid = threading.Lock(), None, os.getpid()
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="dhp-sync", daemon=True)
-                self._thread.start()
-            return self._loop
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns or raises. An exception in the waiting caller, such as Ctrl-C, cancels `work`."""
-        loop = self.loop()
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("The sync client can't be used in a callback of its own, which it would wait for.")
-        future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
-
-
-_thread = _LoopThread()
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work
-
-
-class Task:
-    """A claimed handoff, as `dhp_client.task.Task` without `await`; `with task:` runs the work.
-
-    Nothing interrupts the body when the lease is lost: `lost` is set, `on_lost` is called on another thread, and the
-    next call, or the end of the block, raises `LeaseLost`.
-    """
-
-    def __init__(self, inner: asynchronous_task.Task) -> None:
-        self._inner = inner
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def handoff(self) -> str:
-        """The handoff's id, the SHA-256 of `intent`."""
-        return self._inner.handoff
-
-    @property
-    def kind(self) -> str:
-        """What kind of work it is."""
-        return self._inner.kind
-
-    @property
-    def inputs(self) -> Any:
-        """What it was dispatched with, decoded."""
-        return self._inner.inputs
-
-    @property
-    def intent(self) -> bytes:
-        """The canonical bytes whose SHA-256 is `handoff`."""
-        return self._inner.intent
-
-    @property
-    def state(self) -> Any:
-        return self._inner.state
-
-    @property
-    def seq(self) -> int:
-        return self._inner.seq
-
-    @property
-    def fence(self) -> int:
-        return self._inner.fence
-
-    @property
-    def attempt(self) -> int:
-        return self._inner.attempt
-
-    @property
-    def was(self) -> str:
-        """Where it came from: "pending" or "orphaned"."""
-        return self._inner.was
-
-    @property
-    def worker(self) -> str:
-        return self._inner.worker
-
-    @property
-    def lost(self) -> bool:
-        return self._inner.lost
-
-    @property
-    def in_doubt(self) -> bool:
-        return self._inner.in_doubt
-
-    @property
-    def ended(self) -> str | None:
-        return self._inner.ended
-
-    def checkpoint(self, state: Any, *, steps: int = 1) -> CheckpointReply:
-        return _thread.run(self._inner.checkpoint(state, steps=steps))
-
-    def complete(self, result: Any) -> CompleteReply:
-        return _thread.run(self._inner.complete(result))
-
-    def fail(self, type: str, message: str = "", *, retry: bool = True, delay_ms: int = 0) -> FailReply:
-        return _thread.run(self._inner.fail(type, message, retry=retry, delay_ms=delay_ms))
-
-    def release(self, reason: str | None = None, delay_ms: int = 0) -> ReleaseReply:
-        return _thread.run(self._inner.release(reason, delay_ms))
-
-    def dispatch(
-        self,
-        kind: str,
-        inputs: Mapping[str, Any],
-        *,
-        output_schema: Mapping[str, Any] | bool | None = None,
-        budget: Mapping[str, Any] | None = None,
-        capabilities: Mapping[str, Any] | None = None,
-        key: str | None = None,
-        priority: int = 5,
-        delay_ms: int = 0,
-        labels: Mapping[str, str] | None = None,
-    ) -> DispatchReply:
-        return _thread.run(
-            self._inner.dispatch(
-                kind,
-                inputs,
-                output_schema=output_schema,
-                budget=budget,
-                capabilities=capabilities,
-                key=key,
-                priority=priority,
-                delay_ms=delay_ms,
-                labels=labels,
-            )
-        )
-
-    def __enter__(self) -> "Task":
-        self._inner.check()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        loss = self._inner.loss_on_leaving(error)
-        if loss is not None:
-            raise loss from error
-        _thread.run(self._inner.leave(error))
+__all__ = ["Client", "NoTask", "Task", "Watches", "connect"]
 
 
 class NoTask:
@@ -230,13 +55,13 @@ class Watches(Iterator[WatchEvent]):
 
     def __next__(self) -> WatchEvent:
         try:
-            return _thread.run(self._inner.__anext__())
+            return loop_thread.run(self._inner.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
 
     def close(self) -> None:
         """Ends the watch."""
-        _thread.run(self._inner.aclose())
+        loop_thread.run(self._inner.aclose())
 
     def __enter__(self) -> "Watches":
         return self
@@ -245,11 +70,8 @@ class Watches(Iterator[WatchEvent]):
         self.close()
 
 
-class Client:
+class Client(Calls):
     """The client without `await`; see `dhp_client.Client`. May be used from several threads."""
-
-    def __init__(self, inner: asynchronous.Client) -> None:
-        self._inner = inner
 
     @property
     def session(self) -> str:
@@ -262,7 +84,7 @@ class Client:
     def close(self) -> None:
         """Says goodbye: every lease that is still held is released."""
         if not self._inner.closed:
-            _thread.run(self._inner.close())
+            loop_thread.run(self._inner.close())
 
     def __enter__(self) -> "Client":
         self._inner._session.check_open()
@@ -277,15 +99,16 @@ class Client:
         inputs: Mapping[str, Any],
         *,
         output_schema: Mapping[str, Any] | bool | None = None,
-        budget: Mapping[str, Any] | None = None,
-        capabilities: Mapping[str, Any] | None = None,
+        budget: Budget | Mapping[str, Any] | None = None,
+        capabilities: Mapping[str, Sequence[str]] | None = None,
         key: str = "",
-        priority: int = 5,
+        priority: int = DEFAULT_PRIORITY,
         delay_ms: int = 0,
         parent: str | None = None,
         labels: Mapping[str, str] | None = None,
+        keep_checkpoints: int = DEFAULT_KEEP_CHECKPOINTS,
     ) -> DispatchReply:
-        return _thread.run(
+        return loop_thread.run(
             self._inner.dispatch(
                 kind,
                 inputs,
@@ -297,17 +120,9 @@ class Client:
                 delay_ms=delay_ms,
                 parent=parent,
                 labels=labels,
+                keep_checkpoints=keep_checkpoints,
             )
         )
-
-    def cancel(self, handoff: str, reason: str | None = None, children: bool = False) -> CancelReply:
-        return _thread.run(self._inner.cancel(handoff, reason, children))
-
-    def result(self, handoff: str, wait_ms: int = 0) -> Result:
-        return _thread.run(self._inner.result(handoff, wait_ms))
-
-    def ack(self, handoff: str) -> None:
-        _thread.run(self._inner.ack(handoff))
 
     def claim(
         self,
@@ -334,7 +149,7 @@ class Client:
             detached=detached,
             on_lost=_for_sync(on_lost),
         )
-        return _task_or_none(_thread.run(_awaited(claiming)), wait_ms)
+        return _task_or_none(loop_thread.run(awaited(claiming)), wait_ms)
 
     def recover(
         self,
@@ -350,33 +165,7 @@ class Client:
         claiming = self._inner.recover(
             handoff, worker=worker, wait_ms=wait_ms, ttl_ms=ttl_ms, detached=detached, on_lost=_for_sync(on_lost)
         )
-        return _task_or_none(_thread.run(_awaited(claiming)), wait_ms)
-
-    def status(self, handoff: str) -> StatusReply:
-        return _thread.run(self._inner.status(handoff))
-
-    def last_checkpoint(self, handoff: str) -> StateAt | None:
-        return _thread.run(self._inner.last_checkpoint(handoff))
-
-    def checkpoints(self, handoff: str, after: int = 0, limit: int = 100) -> CheckpointPage:
-        return _thread.run(self._inner.checkpoints(handoff, after, limit))
-
-    def history(self, handoff: str, after: int = 0, limit: int = 100) -> HistoryReply:
-        return _thread.run(self._inner.history(handoff, after, limit))
-
-    def list(
-        self,
-        *,
-        status: str | None = None,
-        kind: str | None = None,
-        worker: str | None = None,
-        label: str | None = None,
-        after: int = 0,
-        limit: int = 100,
-    ) -> ListReply:
-        return _thread.run(
-            self._inner.list(status=status, kind=kind, worker=worker, label=label, after=after, limit=limit)
-        )
+        return _task_or_none(loop_thread.run(awaited(claiming)), wait_ms)
 
     def watch(
         self, handoff: str | None = None, kinds: str | Iterable[str] | None = None, after: int | None = None
@@ -384,28 +173,8 @@ class Client:
         """`for event in client.watch(...)`: each record from now on, or from the position `after`."""
         return Watches(self._inner.watch(handoff, kinds, after))
 
-    def stats(self) -> StatsReply:
-        return _thread.run(self._inner.stats())
 
-    def health(self) -> HealthReply:
-        return _thread.run(self._inner.health())
-
-    def drain(self) -> DrainReply:
-        return _thread.run(self._inner.drain())
-
-    def ping(self) -> None:
-        _thread.run(self._inner.ping())
-
-
-def _document(blocking: type, asynchronous: type) -> None:
-    """Gives what has no docstring the one of its counterpart, which says the same but for `await`."""
-    for name, member in vars(blocking).items():
-        if not name.startswith("_") and member.__doc__ is None:
-            member.__doc__ = getattr(asynchronous, name).__doc__
-
-
-_document(Task, asynchronous_task.Task)
-_document(Client, asynchronous.Client)
+document(Client, asynchronous.Client)
 
 
 def connect(
@@ -413,6 +182,7 @@ def connect(
     *,
     name: str | None = None,
     session: str | None = None,
+    token: str | None = None,
     in_doubt_ms: int = IN_DOUBT_MS,
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     retry_ms: int = RETRY_MS,
@@ -422,11 +192,12 @@ def connect(
         address,
         name=name,
         session=session,
+        token=token,
         in_doubt_ms=in_doubt_ms,
         connect_timeout_ms=connect_timeout_ms,
         retry_ms=retry_ms,
     )
-    return Client(_thread.run(_awaited(connecting)))
+    return Client(loop_thread.run(awaited(connecting)))
 
 
 def _task_or_none(inner: asynchronous_task.Task | None, wait_ms: int) -> Task | NoTask:

@@ -1,29 +1,33 @@
 """A claimed handoff in the hands of its worker.
 
-Owns what a worker may do with it and the block around the work. How writes get through is `hold`'s.
+Owns how it ends, children, capabilities, and the block around the work. What else a worker says is `spending`'s,
+`effects`' and `asking`'s; how writes get through is `hold`'s.
 """
 
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
-from dhp_protocol.errors import CheckpointConflict, DHPError, LeaseLost
-from dhp_protocol.limits import MAX_ERROR_CHARS, MAX_NAME_CHARS
-from dhp_protocol.messages import Checkpoint, Complete, Fail, Release, Request, WorkError
-from dhp_protocol.replies import CheckpointReply, CompleteReply, DispatchReply, FailReply, ReleaseReply
+from dhp_protocol.errors import DHPError, LeaseLost
+from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY, MAX_ERROR_CHARS, MAX_NAME_CHARS
+from dhp_protocol.messages import CheckCapability, Complete, Fail, Release, WorkError
+from dhp_protocol.replies import CapabilityReply, CompleteReply, DispatchReply, FailReply, ReleaseReply
 
 from . import payload
 from .arguments import check_text, check_whole
-from .exceptions import ClientClosed, ClientError, InDoubt, IntegrityError
-from .hold import Hold, Write
-from .leases import Lease, Phase
+from .asking import Asking
+from .budgets import Budget
+from .calls import or_unset
+from .effects import Effects
+from .exceptions import CapabilityDenied, ClientClosed, ClientError, Suspended
 from .session import Grant, Session
+from .spending import Spending
+from .writes import Write
 
 if TYPE_CHECKING:
     from .client import Client
@@ -33,22 +37,16 @@ log = logging.getLogger("dhp_client")
 END_TIMEOUT_MS = 5_000
 """How long leaving a block may take to tell the daemon."""
 
-T = TypeVar("T")
 OnLost = Callable[["Task"], object]
 """Called with the task once its lease is lost, on the event loop's thread."""
 
 
-class _Intent(msgspec.Struct, frozen=True):
-    kind: str
-    inputs: Raw
-
-
-class Task:
+class Task(Spending, Effects, Asking):
     """A claimed handoff; `async with task:` runs the work as `Client.claim` tells.
 
     `inputs` is decoded JSON, `intent` the canonical bytes whose SHA-256 is `handoff`. `was` tells where it came from:
     "pending" or "orphaned". The daemon's errors are raised as they are; every call raises `LeaseLost` once the lease is
-    lost, and `TaskEnded` once the work has ended.
+    lost, and `TaskEnded` once the work has ended. `BudgetExceeded` ends it: the handoff is dead, with all that it has.
     """
 
     def __init__(
@@ -61,119 +59,22 @@ class Task:
         detached: bool = False,
         on_lost: OnLost | None = None,
     ) -> None:
-        reply = grant.reply
-        intent = msgspec.json.decode(grant.intent, type=_Intent)
-        self.handoff: str = reply.handoff
-        self.kind: str = intent.kind
-        self.inputs: Any = payload.decode(intent.inputs)
-        self.intent: bytes = grant.intent
-        self.was: str = reply.was
-        self._session = session
-        self._client = client  # A client isn't collected while somebody works with one of its tasks.
+        super().__init__(client, session, grant, worker, detached=detached)
         self._on_lost = on_lost
-        self._state: Any = None
-        self._state_text: bytes | None = None
         self._body: asyncio.Task[Any] | None = None
         self._body_cancelling = 0
         self._body_cancelled = False
-        lease = Lease(
-            handoff=reply.handoff,
-            fence=reply.fence,
-            ttl_ms=reply.lease.ttl_ms,
-            heartbeat_ms=reply.lease.heartbeat_ms,
-            in_doubt_ms=session.in_doubt_ms,
-            deadline_ms=grant.renewed_ms + reply.lease.ttl_ms,
-            detached=detached,
-        )
-        hold = self._hold = Hold(session, lease, worker, detached=detached)
-        hold.attempt = reply.attempt
-        if (stored := grant.checkpoint) is not None:
-            hold.seq, hold.sha256, self._state_text = stored.seq, stored.sha256, bytes(stored.state)
-        hold.on_lost = weakref.WeakMethod(self._lease_lost)
-        hold.finalizer = weakref.finalize(self, session.leases.forget, lease)
-        hold.finalizer.atexit = False
-        hold.begin()
-
-    def __repr__(self) -> str:
-        return f"<Task {self.kind} {self.handoff[:12]}, fence {self.fence}, {self.ended or self._hold.phase.value}>"
-
-    @property
-    def state(self) -> Any:
-        """The last stored checkpoint's state, decoded; None if there is none."""
-        if self._state_text is not None:
-            self._state, self._state_text = payload.decode(self._state_text), None
-        return self._state
-
-    @property
-    def seq(self) -> int:
-        """The last stored checkpoint's number; 0 if there is none."""
-        return self._hold.seq
-
-    @property
-    def fence(self) -> int:
-        """The credential of every write. It changes when a lease that ended unclaimed was claimed again."""
-        return self._hold.lease.fence
-
-    @property
-    def attempt(self) -> int:
-        """How often the handoff has been claimed, this time included."""
-        return self._hold.attempt
-
-    @property
-    def worker(self) -> str:
-        """Who has claimed it, as status and history show."""
-        return self._hold.worker
-
-    @property
-    def lost(self) -> bool:
-        """Whether the lease is lost: somebody else may be at work. May be read from any thread."""
-        return self._hold.lost
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether it isn't known that the lease lives; writes wait meanwhile. May be read from any thread."""
-        return self._hold.phase in (Phase.IN_DOUBT, Phase.ENDED)
-
-    @property
-    def ended(self) -> str | None:
-        """`completed`, `failed` or `released` once this worker is through with it."""
-        return self._hold.ended
+        self._hold.on_lost = weakref.WeakMethod(self._lease_lost)
+        self._hold.begin()
 
     # What a worker says.
 
-    async def checkpoint(self, state: Any, *, steps: int = 1) -> CheckpointReply:
-        """Stores `state`, from which a standby would go on; durable once this returns. `steps` adds to the work's sum."""
-        check_whole(steps=steps)
-        text = payload.encode(state, member="state")
-        sha256 = payload.sha256_hex(text)
-        hold = self._hold
-
-        def request() -> Request:
-            hold.unanswered[sha256] = text
-            return Checkpoint(
-                handoff=self.handoff, fence=self.fence, state=Raw(text), seq=hold.seq + 1, sha256=sha256, steps=steps
-            )
-
-        def stored(reply: CheckpointReply) -> None:
-            if reply.sha256 != sha256:
-                raise IntegrityError(f"Checkpoint {reply.seq} was stored under another hash than it was sent with.")
-            self._stored(reply.seq, sha256, text)
-
-        def corrects(error: DHPError) -> bool:
-            # Its number is taken by one that was given up, on an error that left open whether it counts.
-            if not isinstance(error, CheckpointConflict) or error.details.get("seq") != hold.seq + 1:
-                return False
-            found = str(error.details.get("expected"))
-            given_up = hold.unanswered.get(found)
-            if given_up is None or found == sha256:
-                return False
-            self._stored(hold.seq + 1, found, given_up)
-            return True
-
-        return await self._hold.write(Write(request, CheckpointReply, stored, corrects=corrects))
-
     async def complete(self, result: Any) -> CompleteReply:
-        """Ends the work with its result. `ResultInvalid` leaves it running: mend the result and call again."""
+        """Ends the work with its result.
+
+        `ResultInvalid` leaves it running: mend the result as `path` and `rule` of its details say, and call again. Its
+        `left` tells how many tries there are; with the last one gone the handoff is dead.
+        """
         text = payload.encode(result, member="result")
         return await self._hold.write(
             Write(
@@ -183,17 +84,21 @@ class Task:
             )
         )
 
-    async def fail(self, type: str, message: str = "", *, retry: bool = True, delay_ms: int = 0) -> FailReply:
-        """Ends this attempt. With `retry` others try again, after `delay_ms`, until the failures are used up.
+    async def fail(self, type: str, message: str = "", *, retry: bool = True, delay_ms: int | None = None) -> FailReply:
+        """Ends this attempt. With `retry` others try again, until the failures are used up; without, the handoff is dead.
 
-        Raises `InDoubt` when nobody answers within the client's `retry_ms`.
+        They try after `delay_ms`, or (None) after a pause that doubles with each failure. Raises `InDoubt` when nobody
+        answers within the client's `retry_ms`.
         """
         check_text(type=type, message=message)
-        check_whole(delay_ms=delay_ms)
+        if delay_ms is not None:
+            check_whole(delay_ms=delay_ms)
         error = WorkError(type=type, message=message)
         return await self._within_retry_time(
             Write(
-                lambda: Fail(handoff=self.handoff, fence=self.fence, error=error, retry=retry, delay_ms=delay_ms),
+                lambda: Fail(
+                    handoff=self.handoff, fence=self.fence, error=error, retry=retry, delay_ms=or_unset(delay_ms)
+                ),
                 FailReply,
                 ending="failed",
                 already=lambda loss: FailReply(status=loss.status, duplicate=True),
@@ -203,10 +108,9 @@ class Task:
     async def release(self, reason: str | None = None, delay_ms: int = 0) -> ReleaseReply:
         """Hands the work back, which costs no attempt. Raises `InDoubt` when nobody answers within `retry_ms`."""
         check_whole(delay_ms=delay_ms)
-        told = UNSET if reason is None else reason
         return await self._within_retry_time(
             Write(
-                lambda: Release(handoff=self.handoff, fence=self.fence, reason=told, delay_ms=delay_ms),
+                lambda: Release(handoff=self.handoff, fence=self.fence, reason=or_unset(reason), delay_ms=delay_ms),
                 ReleaseReply,
                 ending="released",
                 already=lambda loss: ReleaseReply(duplicate=True),
@@ -219,14 +123,18 @@ class Task:
         inputs: Mapping[str, Any],
         *,
         output_schema: Mapping[str, Any] | bool | None = None,
-        budget: Mapping[str, Any] | None = None,
-        capabilities: Mapping[str, Any] | None = None,
+        budget: Budget | Mapping[str, Any] | None = None,
+        capabilities: Mapping[str, Sequence[str]] | None = None,
         key: str | None = None,
-        priority: int = 5,
+        priority: int = DEFAULT_PRIORITY,
         delay_ms: int = 0,
         labels: Mapping[str, str] | None = None,
+        keep_checkpoints: int = DEFAULT_KEEP_CHECKPOINTS,
     ) -> DispatchReply:
-        """Dispatches a child of this handoff. Its key is this handoff's id unless given: asked again, the same child."""
+        """Dispatches a child of this handoff, whose spending counts against this one's caps too.
+
+        Its key is this handoff's id unless given: asked again, the same child.
+        """
         self.check()
         return await self._client.dispatch(
             kind,
@@ -239,19 +147,24 @@ class Task:
             delay_ms=delay_ms,
             parent=self.handoff,
             labels=labels,
+            keep_checkpoints=keep_checkpoints,
         )
 
-    def _stored(self, seq: int, sha256: str, text: bytes) -> None:
-        self._hold.seq, self._hold.sha256, self._state_text = seq, sha256, text
-        self._hold.unanswered.clear()
+    async def check_capability(self, domain: str, resource: str) -> bool:
+        """Whether the intent grants this resource. A refusal is on record."""
+        check_text(domain=domain, resource=resource)
+        reply = await self._hold.write(
+            Write(
+                lambda: CheckCapability(handoff=self.handoff, fence=self.fence, domain=domain, resource=resource),
+                CapabilityReply,
+            )
+        )
+        return reply.granted
 
-    async def _within_retry_time(self, write: Write[T]) -> T:
-        retry_ms = self._session.connection.retry_ms
-        try:
-            async with asyncio.timeout(retry_ms / 1000):
-                return await self._hold.write(write)
-        except TimeoutError:
-            raise InDoubt(f"Nobody has answered for {retry_ms:.0f} ms: whether this counts isn't known.") from None
+    async def require(self, domain: str, resource: str) -> None:
+        """Raises `CapabilityDenied` unless the intent grants this resource: ask before you touch it."""
+        if not await self.check_capability(domain, resource):
+            raise CapabilityDenied(domain, resource)
 
     # The block around the work.
 
@@ -265,7 +178,7 @@ class Task:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool | None:
         body, self._body = self._body, None
         assert body is not None
         by_us = self._body_cancelled and body.uncancel() <= self._body_cancelling
@@ -278,16 +191,17 @@ class Task:
             self._session.run_in_background(self.leave(error))
         else:
             await self.leave(error)
-
-    def check(self) -> None:
-        """Raises what every call raises once there is nothing more to do with this task."""
-        self._hold.check()
+        return self.ends_the_block(error)
 
     def loss_on_leaving(self, error: BaseException | None) -> Exception | None:
         """What a block that is left with `error` raises instead because its lease is lost; None if it isn't."""
         if not self.lost or self.ended is not None or isinstance(error, LeaseLost | ClientClosed):
             return None
         return self._hold.loss_error() if error is None or isinstance(error, Exception) else None
+
+    def ends_the_block(self, error: BaseException | None) -> bool:
+        """Whether `error` only led out of the block: this work was put aside by `approval`."""
+        return isinstance(error, Suspended) and error.handoff == self.handoff
 
     async def leave(self, error: BaseException | None) -> None:
         """Ends the work as a block that is left with `error` does, within `END_TIMEOUT_MS`; what goes wrong is logged."""

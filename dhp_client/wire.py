@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dhp_protocol.decoding import nested_deeper
+from dhp_protocol.depth import nested_deeper
 from dhp_protocol.errors import BadJson, DHPError, FrameTooLarge, InvalidRequest, TooLarge, error_from_body
 from dhp_protocol.framing import Fault, Framer, encode_frame
 from dhp_protocol.limits import Limits

@@ -1,4 +1,4 @@
-"""The command `dhpd`: settings in, one daemon, an exit code out.
+"""The command `dhpd`: settings in, one daemon, an exit code out; and `dhpd token`, which makes a token.
 
 Exit codes: 0, 1 (the directory is in use, the store is broken, an address is taken), 2 (settings); each with one plain
 line on standard error.
@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import click
 
 from . import __version__
-from .config import ConfigError, environment, load_config
+from .config import Config, ConfigError, environment, load_config
 
 
-class _OneLineCommand(click.Command):
+class _OneLineGroup(click.Group):
     """Says in one line what is wrong with the flags, as with every other setting."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -24,26 +24,45 @@ class _OneLineCommand(click.Command):
             _end(error.format_message(), 2)
 
 
-@click.command(cls=_OneLineCommand, context_settings={"help_option_names": ["-h", "--help"]})
+_file_option = click.option(
+    "--config", "file", metavar="FILE", type=click.Path(path_type=Path), help="Settings in TOML."
+)
+_tokens_option = click.option("--tokens", metavar="FILE", help="The tokens of which whoever comes over TCP needs one.")
+
+
+@click.group(
+    cls=_OneLineGroup,
+    invoke_without_command=True,
+    subcommand_metavar="[token NAME --roles ROLES]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option("--data", metavar="DIR", help="Where the store lies (./dhpd-data).")
 @click.option("--listen", multiple=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH; may be given several times.")
-@click.option("--config", "file", metavar="FILE", type=click.Path(path_type=Path), help="Settings in TOML.")
+@_file_option
+@_tokens_option
 @click.option("--insecure", is_flag=True, default=None, help="Allow addresses that are not loopback.")
 @click.option("--idle-exit-ms", type=int, metavar="N", help="End when unused, with nothing live, for so long.")
 @click.version_option(__version__, prog_name="dhpd")
+@click.pass_context
 def main(
-    data: str | None, listen: tuple[str, ...], file: Path | None, insecure: bool | None, idle_exit_ms: int | None
+    ctx: click.Context,
+    data: str | None,
+    listen: tuple[str, ...],
+    file: Path | None,
+    tokens: str | None,
+    insecure: bool | None,
+    idle_exit_ms: int | None,
 ) -> None:
     """The daemon of the Durable Handoff Protocol.
 
     Listens on 127.0.0.1:8471 and on DIR/dhpd.sock unless --listen says otherwise, and prints `dhpd ready ADDRESS...`
     when it does. Settings: defaults < FILE < DHPD_* in the environment < flags.
     """
+    if ctx.invoked_subcommand is not None:
+        ctx.obj = (file, tokens)
+        return
     flags = {"data": data, "listen": list(listen) or None, "insecure": insecure, "idle_exit_ms": idle_exit_ms}
-    try:
-        config = load_config(file, environment(), flags)
-    except ConfigError as error:
-        _end(str(error), 2)
+    config = _settings(file, {**flags, "tokens": tokens})
     from .server.daemon import CannotRun, run
 
     try:
@@ -52,6 +71,37 @@ def main(
         _end(str(error), 2)
     except CannotRun as error:
         _end(str(error), 1)
+
+
+@main.command()
+@click.argument("name")
+@click.option("--roles", required=True, metavar="ROLES", help="Of dispatcher,worker,approver,reader,admin.")
+@_tokens_option
+@_file_option
+@click.pass_context
+def token(ctx: click.Context, name: str, roles: str, tokens: str | None, file: Path | None) -> None:
+    """Make a token, add it to the token file, and show it: this once, since only its hash is kept.
+
+    A daemon that uses the file takes the token up by itself.
+    """
+    outer_file, outer_tokens = ctx.obj
+    config = _settings(file or outer_file, {"tokens": tokens or outer_tokens})
+    if config.tokens is None:
+        _end("Say which token file: --tokens FILE, DHPD_TOKENS, or tokens in the settings file.", 2)
+    from .token_file import add_token, parse_roles
+
+    try:
+        made = add_token(Path(config.tokens), name, parse_roles(roles))
+    except ConfigError as error:
+        _end(str(error), 2)
+    print(made, flush=True)
+
+
+def _settings(file: Path | None, flags: dict[str, Any]) -> Config:
+    try:
+        return load_config(file, environment(), flags)
+    except ConfigError as error:
+        _end(str(error), 2)
 
 
 def _end(message: str, code: int) -> NoReturn:

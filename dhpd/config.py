@@ -28,12 +28,19 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: str = "./dhpd-data"
     listen: list[str] | None = None
     """`HOST:PORT` (port 0 takes a free one) or `unix:PATH`; None: 127.0.0.1:8471 and DATA/dhpd.sock."""
+    tokens: str | None = None
+    """The token file, which whoever comes over TCP must have a token of; None: nobody needs one."""
+    hello_within_ms: Positive = 5_000
+    """How long a connection that needs a token may take until its `hello` is accepted."""
     insecure: bool = False
     """Allows addresses that aren't loopback."""
     power_safe: bool = True
     """Whether every answer waits for an fsync; without, answers survive a crash but not a power loss."""
     idle_exit_ms: Positive | None = None
     """Ends the daemon when nobody was connected and nothing was live for so long."""
+
+    retention_ms: Annotated[int, Meta(ge=1_000, le=3_153_600_000_000)] = 30 * 86_400_000
+    """So long after its `ack` a handoff is kept; one that nobody acknowledged is kept for good. At most 100 years."""
 
     ttl_ms: Positive = 6_000
     min_ttl_ms: Positive = 500
@@ -56,6 +63,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_state_bytes: Positive = Limits().max_state_bytes
     max_result_bytes: Positive = Limits().max_result_bytes
     max_intent_bytes: Positive = Limits().max_intent_bytes
+    max_bundle_bytes: Positive = Limits().max_bundle_bytes
+    """A bundle is taken over in one commit, and held in memory until then."""
+    max_bundle_records: Positive = Limits().max_bundle_records
     max_wait_ms: Positive = Limits().max_wait_ms
     max_page: Positive = Limits().max_page
 
@@ -67,6 +77,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             max_state_bytes=self.max_state_bytes,
             max_result_bytes=self.max_result_bytes,
             max_intent_bytes=self.max_intent_bytes,
+            max_bundle_bytes=self.max_bundle_bytes,
+            max_bundle_records=self.max_bundle_records,
             max_wait_ms=self.max_wait_ms,
             max_page=self.max_page,
         )
@@ -101,7 +113,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             continue
         if name == "listen":
             found[name] = text.split()
-        elif name == "data":
+        elif name in ("data", "tokens"):
             found[name] = text
         else:
             found[name] = _number_or_flag(name, text)

@@ -15,6 +15,7 @@ from dhp_protocol.errors import InvalidRequest
 from dhp_protocol.intent import parse_exact
 
 MIN_PREFIX_CHARS = 8
+APPROVAL_ID_CHARS = 81
 
 
 def json_text(ctx: click.Context, param: click.Parameter, value: str) -> Any:
@@ -24,6 +25,16 @@ def json_text(ctx: click.Context, param: click.Parameter, value: str) -> Any:
     if value.startswith("@"):
         return _value(_content(value[1:]))
     return _value(value.encode(errors="surrogateescape"))
+
+
+def json_object(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """As `json_text`, an object; None when none is given."""
+    if value is None:
+        return None
+    found = json_text(ctx, param, value)
+    if not isinstance(found, dict):
+        raise click.BadParameter("That is no JSON object.")
+    return found
 
 
 def json_file(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
@@ -54,6 +65,27 @@ def handoff_id(ctx: click.Context, param: click.Parameter, value: str | None) ->
             f"{value!r} is no handoff's id: give its 64 hex digits, or at least the first {MIN_PREFIX_CHARS}."
         )
     return value.lower()
+
+
+def approval_id(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """An approval's id, or at least its first 8 characters."""
+    if not re.fullmatch(r"[0-9a-f]{8,64}(-[0-9a-f]{0,16})?", value.lower()):
+        raise click.BadParameter(f"{value!r} is no approval's id: `dhp approvals` shows them.")
+    return value.lower()
+
+
+def amounts(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> dict[str, Any]:
+    """Amounts by cap, each as `cap=amount`; money stays the text that was typed."""
+    found: dict[str, Any] = {}
+    for text in value:
+        name, equals, amount = text.partition("=")
+        if not name or not equals or name in found:
+            raise click.BadParameter(f"{text!r}: write each cap once, as in max_usd=0.50.")
+        try:
+            found[name] = amount if name == "max_usd" else int(amount)
+        except ValueError:
+            raise click.BadParameter(f"{text!r}: {name} takes a whole number.") from None
+    return found
 
 
 def _content(path: str) -> bytes:

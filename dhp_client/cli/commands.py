@@ -28,6 +28,8 @@ id_argument = click.argument("handoff", metavar="ID", callback=arguments.handoff
 @click.option("--priority", type=click.IntRange(0, MAX_PRIORITY), default=5, show_default=True, help="9 goes first.")
 @click.option("--delay-ms", type=click.IntRange(0, MAX_DELAY_MS), default=0, help="Not to be claimed before.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=arguments.labels)
+@click.option("--budget", metavar="JSON|@FILE", callback=arguments.json_object, help="Caps, as a JSON object.")
+@click.option("--capabilities", metavar="JSON|@FILE", callback=arguments.json_object, help="What may be touched.")
 @click.option("--max-attempts", type=click.IntRange(1, MAX_ATTEMPTS), help="So many failures end it.  [default: 3]")
 @click.option("--wait", is_flag=True, help="Wait for the end, and write the result.")
 async def dispatch(
@@ -40,15 +42,20 @@ async def dispatch(
     priority: int,
     delay_ms: int,
     labels: dict[str, str],
+    budget: Any,
+    capabilities: Any,
     max_attempts: int | None,
     wait: bool,
 ) -> int:
     """Ask for work; the same intent twice is one handoff. Writes its id."""
+    if max_attempts is not None:
+        budget = {**(budget or {}), "max_attempts": max_attempts}
     answer = await client.dispatch(
         kind,
         inputs,
         output_schema=schema,
-        budget=None if max_attempts is None else {"max_attempts": max_attempts},
+        budget=budget,
+        capabilities=capabilities,
         key=key,
         priority=priority,
         delay_ms=delay_ms,

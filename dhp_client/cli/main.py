@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -36,6 +37,17 @@ class Settings(msgspec.Struct):
 
     connect: str | None = None
     as_json: bool = False
+    token_file: str | None = None
+
+    def token(self) -> str | None:
+        """What the token file holds; None where none was named: then $DHP_TOKEN counts."""
+        if self.token_file is None:
+            return None
+        try:
+            return Path(self.token_file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
+            raise click.UsageError(f"{self.token_file} can't be read: {why}.") from None
 
     def show(self, value: Any, lines: Iterable[str] = ()) -> None:
         """Writes `value` as one line of JSON, or else the lines, on standard output."""
@@ -64,13 +76,23 @@ with_connect = click.option(
 )
 
 
+with_token = click.option(
+    "--token-file",
+    metavar="FILE",
+    expose_value=False,
+    callback=_note,
+    help="Holds the token that the daemon asks for.  [default: $DHP_TOKEN]",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @with_connect
+@with_token
 @with_json
 def dhp() -> None:
     """Hand work off so that it outlives whoever is doing it.
 
-    --connect and --json may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
+    --connect, --token-file and --json may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
     error; 2 wrong usage; 3 no daemon reached; 4 not there yet.
     """
 
@@ -89,7 +111,9 @@ def command(name: str, *, creates: bool = False) -> Callable[[Body], click.Comma
             settings = click.get_current_context().ensure_object(Settings)
             return asyncio.run(_connected(settings, body, arguments, creates=creates))
 
-        made: click.Command = dhp.command(name)(with_connect(with_json(functools.update_wrapper(run, body))))
+        made: click.Command = dhp.command(name)(
+            with_connect(with_token(with_json(functools.update_wrapper(run, body))))
+        )
         return made
 
     return decorate
@@ -105,7 +129,10 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
                     f"There is no {address.directory}: say where the daemon is with --connect or $DHP_CONNECT, "
                     "or dispatch something here first."
                 )
-    async with dhp_client.connect(settings.connect, name="dhp", connect_timeout_ms=patience_ms) as client:
+    connecting = dhp_client.connect(
+        settings.connect, name="dhp", token=settings.token(), connect_timeout_ms=patience_ms
+    )
+    async with connecting as client:
         return await body(client, settings, **arguments)
 
 
@@ -139,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def exit_code(arguments: Sequence[str] | None) -> int:
     """Runs one command; every failure is one sentence on standard error, and a code."""
-    from . import commands, demo  # noqa: F401  Registers them.
+    from . import commands, demo, overseeing  # noqa: F401  Registers them.
 
     try:
         return dhp.main(arguments, prog_name="dhp", standalone_mode=False) or OK

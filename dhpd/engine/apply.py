@@ -10,6 +10,7 @@ from .facts import (
     CANCELLED,
     COMPLETED,
     DEAD,
+    FINAL,
     ORPHANED,
     PENDING,
     RUNNING,
@@ -20,7 +21,7 @@ from .facts import (
     KeptWrite,
     Status,
 )
-from .notes import note, with_nonce
+from .notes import note, with_nonce, without_open_approvals
 from .records import (
     Acked,
     ApprovalDecided,
@@ -36,7 +37,9 @@ from .records import (
     EffectBegun,
     EffectDoneRecord,
     Entry,
+    Exported,
     Failed,
+    Imported,
     Orphaned,
     Record,
     Redriven,
@@ -62,6 +65,7 @@ TRANSITIONS: dict[tuple[Status, type[Record]], Status] = {
     (PENDING, Suspended): SUSPENDED,
     (RUNNING, Suspended): SUSPENDED,
     (ORPHANED, Suspended): SUSPENDED,
+    (SUSPENDED, Suspended): SUSPENDED,
     (SUSPENDED, Resumed): PENDING,
     (PENDING, Dead): DEAD,
     (RUNNING, Dead): DEAD,
@@ -84,6 +88,8 @@ NOTES: frozenset[type[Record]] = frozenset(
         ApprovalRequested,
         ApprovalDecided,
         CapabilityChecked,
+        Exported,
+        Imported,
     )
 )
 """Records that change no status, and may come in any."""
@@ -93,15 +99,13 @@ KEEPS_FENCE: frozenset[type[Record]] = frozenset((Dispatched, Checkpointed, Comp
 
 
 def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
-    """The facts after `entry`; `handoff` is None for its first record only."""
+    """The facts after `entry`; `handoff` is None for its first record only. A `Forgotten` leaves none (`retention`)."""
     record = entry.record
     if handoff is None:
         assert type(record) is Dispatched, "a handoff begins with its dispatch"
         return _begin(entry, record)
     status = handoff.status if type(record) in NOTES else TRANSITIONS[handoff.status, type(record)]
-    # Invariant 1: fences never fall, and a change of status but `complete` raises them.
-    assert record.fence == handoff.fence + (type(record) not in KEEPS_FENCE)
-    assert record.n == handoff.n + 1
+    assert follows(handoff, record)
     match record:
         case Checkpointed():
             return replace(
@@ -123,6 +127,7 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
                 record.was,
                 record.nonce,
                 record.detached,
+                token=record.token,
             )
             first_ms = handoff.first_claimed_at_ms or record.at_ms
             changed = replace(
@@ -171,17 +176,25 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
                 wake_approval=record.approval,
             )
         case Resumed():
-            changed = replace(handoff, reason=None, wake_at_ms=0, wake_approval=None, not_before_ms=0)
+            changed = replace(handoff, reason=None, wake_at_ms=0, wake_approval=None)
         case Dead():
-            changed = replace(handoff, hold=_ended(handoff, "dead"), reason=record.reason, kept=_kept(entry, record))
+            changed = replace(
+                handoff,
+                hold=_ended(handoff, "dead"),
+                reason=record.reason,
+                kept=_kept(entry, record),
+                died_at_ms=record.since_ms or record.at_ms,
+            )
         case Redriven():
             changed = _redriven(handoff, entry, record)
         case _ if type(record) in NOTES:
             changed = note(handoff, entry)
         case Acked():
-            changed = replace(handoff, acked=True)
+            changed = replace(handoff, acked=True, acked_at_ms=record.at_ms)
         case _:  # pragma: no cover - TRANSITIONS has no such pair
             raise AssertionError("an illegal record")
+    if status in FINAL:
+        changed = without_open_approvals(changed, record.at_ms)
     return replace(
         changed,
         status=status,
@@ -191,6 +204,17 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
         fence=record.fence,
         updated_at_ms=record.at_ms,
     )
+
+
+def follows(handoff: Handoff, record: Record) -> bool:
+    """Whether the record's `n` and fence can be the next ones.
+
+    Invariant 1: fences never fall, and a change of status but `complete` raises them: by one, unless records of elsewhere are
+    missing in between, or the handoff has just come from there.
+    """
+    least = handoff.fence + (type(record) not in KEEPS_FENCE)
+    next_here = record.n == handoff.n + 1 and type(record) is not Imported
+    return record.n > handoff.n and (record.fence == least or (record.fence > least and not next_here))
 
 
 def _begin(entry: Entry, record: Dispatched) -> Handoff:
@@ -240,8 +264,9 @@ def _redriven(handoff: Handoff, entry: Entry, record: Redriven) -> Handoff:
         kept=None,
         reason=None,
         acked=False,
+        acked_at_ms=0,
         not_before_ms=0,
-        nonces=with_nonce(handoff.nonces, record.nonce),
+        nonces=with_nonce(handoff.nonces, "redrive", record.nonce),
     )
 
 

@@ -1,12 +1,14 @@
 """Operations on approvals and on work put aside: approval_request, approval_wait, approval_decide, approvals, suspend, resume."""
 
+import heapq
+
 from msgspec import UNSET
 
-from dhp_protocol.errors import NotFound
+from dhp_protocol.errors import DHPError, Forbidden, NotFound
 from dhp_protocol.messages import ApprovalDecide, ApprovalRequest, Approvals, ApprovalWait, Resume, Suspend
 from dhp_protocol.replies import ApprovalRequestReply, CancelReply, SuspendReply
 
-from .approvals import Asker, decide_approval, decide_approval_request, decision_of, handoff_of
+from .approvals import Asker, canonical_details, decide_approval, decide_approval_request, decision_of, handoff_of
 from .core import decision_reply
 from .facts import ApprovalFacts, Handoff
 from .fencing import ended_by
@@ -17,47 +19,60 @@ from .suspending import decide_resume, decide_suspend, decide_woken
 from .waiting import Address, ApprovalWaiter
 
 
-def approval_request(core: Settling, request: ApprovalRequest, to: Address, now: Now) -> None:
+def approval_request(
+    core: Settling, request: ApprovalRequest, to: Address, now: Now, details: bytes | DHPError | None = None
+) -> None:
+    """`details` are the canonical ones, or why there are none, where that was found out before."""
     facts = core.looked_at = core.look(request.handoff, now)
-    decision = decide_approval_request(facts, request, _asker(core, to), core.settings.limits, now)
-    if decision.changes:
-        facts = core.change(facts.id, facts, decision.changes, now)
-    core.leases.moved(core.renew(facts, now), now.lease_ms)
+    limits = core.settings.limits
+    if details is None:
+        details = canonical_details(request, limits)
+    decision = decide_approval_request(facts, request, details, _asker(core, to), limits, now)
+    core.sessions.asks(to.connection)
+    facts = core.write(facts, decision.changes, now)
     core.reply(to, ApprovalRequestReply(approval=decision.approval), facts)
 
 
 def approval_wait(core: Settling, request: ApprovalWait, to: Address, now: Now) -> None:
     facts, approval = _look(core, request.approval, now)
     wait_ms = min(max(request.wait_ms, 0), core.settings.limits.max_wait_ms)
-    decided = decision_of(facts, approval, now) is not None
+    decided = decision_of(approval, now) is not None
     if decided or not wait_ms or core.sessions.of(to.connection) is None:
-        core.reply(to, decision_reply(facts, approval, now), facts)
+        core.reply(to, decision_reply(approval, now), facts)
     else:
         core.waiting.add(ApprovalWaiter(to, now.lease_ms + wait_ms, facts.id, approval.id))
 
 
 def approval_decide(core: Settling, request: ApprovalDecide, to: Address, now: Now) -> None:
     facts, approval = _look(core, request.approval, now)
-    changes = decide_approval(facts, approval, request, _asker(core, to), now)
+    decider = _asker(core, to)
+    if not decider.session:  # Who has gone meanwhile can't be told from whoever asked.
+        raise Forbidden(
+            "A decision needs somebody who is there: decide again, and wait for the answer.", role="approver"
+        )
+    if _holds(core, facts, decider):
+        raise Forbidden("Whoever holds the work can't decide its approvals: another person must.", role="approver")
+    changes = decide_approval(facts, approval, request, decider, now)
     if changes:
-        facts = core.change(facts.id, facts, changes, now)
-        woken = decide_woken(facts, approval.id, now)
-        if woken:
-            facts = core.change(facts.id, facts, woken, now)
-    core.reply(to, decision_reply(facts, (facts.approvals or {})[approval.id], now), facts)
+        facts = core.change(facts.id, facts, (*changes, *decide_woken(facts, approval.id, now)), now)
+    core.reply(to, decision_reply((facts.approvals or {})[approval.id], now), facts)
 
 
 def approvals(core: Settling, request: Approvals, to: Address, now: Now) -> None:
     limit = min(max(request.limit, 1), core.settings.limits.max_page)
-    found = core.ledger.with_approvals() if request.handoff is UNSET else [core.look(request.handoff, now)]
-    items = [
-        ApprovalItem(facts.id, approval, decision_of(facts, approval, now))
+    if request.handoff is not UNSET:
+        found = [core.look(request.handoff, now)]
+    else:
+        for _ in core.settle_all_due(now):  # An expiry that is shown is on record.
+            core.seal_if_full(now)
+        found = core.ledger.with_approvals(only_open=request.status == "open")
+    fitting = (
+        ApprovalItem(facts.id, approval, approval.decision)
         for facts in found
         for approval in (facts.approvals or {}).values()
-        if approval.details_position > request.after
-        and request.status in (UNSET, decision_of(facts, approval, now) or "open")
-    ]
-    items.sort(key=lambda item: item.approval.details_position)
+        if approval.details_position > request.after and request.status in (UNSET, approval.decision or "open")
+    )
+    items = heapq.nsmallest(limit + 1, fitting, key=lambda item: item.approval.details_position)
     after = items[limit - 1].approval.details_position if len(items) > limit else None
     core.reply_of_all(to, ApprovalsLookup(items[:limit], after))
 
@@ -80,6 +95,15 @@ def resume(core: Settling, request: Resume, to: Address, now: Now) -> None:
     core.reply(to, CancelReply(status=facts.status), facts)
 
 
+def _holds(core: Settling, facts: Handoff, who: Asker) -> bool:
+    """Whether `who` has the work now, by session or by token."""
+    lease = core.leases.get(facts.id, facts.fence)
+    if lease is None:
+        return False
+    by_session = not lease.detached and lease.session == who.session
+    return by_session or (lease.token is not None and lease.token == who.token)
+
+
 def _look(core: Settling, approval: str, now: Now) -> tuple[Handoff, ApprovalFacts]:
     facts = core.looked_at = core.look(handoff_of(approval), now)
     found = (facts.approvals or {}).get(approval)
@@ -90,4 +114,9 @@ def _look(core: Settling, approval: str, now: Now) -> tuple[Handoff, ApprovalFac
 
 def _asker(core: Settling, to: Address) -> Asker:
     session = core.sessions.of(to.connection)
-    return Asker("" if session is None else session.name, None)
+    return Asker(
+        "" if session is None else session.name,
+        to.caller.token,
+        core.sessions.asked_as(to.connection),
+        core.sessions.client_of(to.connection),
+    )

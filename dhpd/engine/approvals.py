@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct
 
-from dhp_protocol.errors import AlreadyDecided, ApprovalExpired, Forbidden, NotFound, TooLarge, WrongState
+from dhp_protocol.errors import AlreadyDecided, ApprovalExpired, DHPError, Forbidden, NotFound, TooLarge, WrongState
 from dhp_protocol.intent import canonical, parse_exact
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import ApprovalDecide, ApprovalRequest
@@ -19,9 +19,6 @@ from .fencing import check_fence
 from .moments import Now
 from .records import ApprovalDecided, ApprovalRequested, Change
 
-MAX_OPEN_APPROVALS = 100
-"""Per handoff."""
-
 
 def handoff_of(approval: str) -> str:
     """The handoff that an approval belongs to: its id begins with it."""
@@ -29,10 +26,15 @@ def handoff_of(approval: str) -> str:
 
 
 class Asker(Struct, frozen=True):
-    """Who speaks: the session, and the token's name (None: no tokens are in use)."""
+    """Who speaks: the session, and the token's name (None: no token is in use there).
+
+    `earlier` are sessions under which it has asked for approvals before; `client` is what it says it is.
+    """
 
     session: str
     token: str | None
+    earlier: frozenset[str] = frozenset()
+    client: str | None = None
 
 
 class ApprovalDecision(Struct, frozen=True):
@@ -40,35 +42,87 @@ class ApprovalDecision(Struct, frozen=True):
     approval: str
 
 
+def canonical_details(request: ApprovalRequest, limits: Limits) -> bytes | DHPError:
+    """What is asked about, in canonical form, or why there is none. Costs about 0.1 ms per KB and may run anywhere."""
+    try:
+        details = bytes(request.details)
+        _check_size(details, limits)  # Of what was sent first: reading it costs time.
+        details = canonical(parse_exact(details, member="details"), member="details")
+        _check_size(details, limits)
+    except DHPError as error:
+        return error
+    return details
+
+
 def decide_approval_request(
-    handoff: Handoff, request: ApprovalRequest, asker: Asker, limits: Limits, now: Now
+    handoff: Handoff, request: ApprovalRequest, details: bytes | DHPError, asker: Asker, limits: Limits, now: Now
 ) -> ApprovalDecision:
-    """A question to a person; the same question again is the same approval, unless that expired."""
+    """A question to a person; the same question again is the same approval, unless that expired or its work ended.
+
+    Whoever asks again is an asker too. The fence comes first: a late writer hears that it is late, whatever it asks.
+    """
     check_fence(handoff, request.fence)
-    details = canonical(parse_exact(bytes(request.details), member="details"), member="details")
-    if len(details) > limits.max_details_bytes:
-        sentence = f"Details may have {limits.max_details_bytes} bytes: keep large data elsewhere and name it."
-        raise TooLarge(sentence, member="details", limit=limits.max_details_bytes, size=len(details))
+    if isinstance(details, DHPError):
+        raise details
     sha256 = hashlib.sha256(details).hexdigest()
     asked_before = 0
     for known in (handoff.approvals or {}).values():
         if (known.action, known.details_sha256) == (request.action, sha256):
-            if decision_of(handoff, known, now) != "expired":
+            decision = decision_of(known, now)
+            if decision is None and not asked_by(known, asker):
+                again = _requested(handoff, request, sha256, known.id, known.expires_at_ms, asker, now)
+                return ApprovalDecision((Change(again),), known.id)
+            if decision not in ("expired", "cancelled"):
                 return ApprovalDecision((), known.id)
             asked_before += 1
+    _check_room(handoff, limits, now)
     name = f"{handoff.id}\n{request.action}\n{sha256}\n{asked_before}"
-    record = ApprovalRequested(
+    approval = f"{handoff.id}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    record = _requested(handoff, request, sha256, approval, now.wall_ms + request.timeout_ms, asker, now)
+    return ApprovalDecision((Change(record, details),), approval)
+
+
+def _requested(
+    handoff: Handoff, request: ApprovalRequest, sha256: str, approval: str, expires_at_ms: int, asker: Asker, now: Now
+) -> ApprovalRequested:
+    return ApprovalRequested(
         n=handoff.n + 1,
         at_ms=now.wall_ms,
         fence=handoff.fence,
-        approval=f"{handoff.id}-{hashlib.sha256(name.encode()).hexdigest()[:16]}",
+        approval=approval,
         action=request.action,
         details_sha256=sha256,
-        expires_at_ms=now.wall_ms + request.timeout_ms,
+        expires_at_ms=expires_at_ms,
         session=asker.session,
         token=asker.token,
     )
-    return ApprovalDecision((Change(record, details),), record.approval)
+
+
+def _check_room(handoff: Handoff, limits: Limits, now: Now) -> None:
+    """A handoff's approvals are few enough for memory, and its open ones for a person."""
+    approvals = (handoff.approvals or {}).values()
+    still_open = sum(decision_of(approval, now) is None for approval in approvals)
+    for count, limit, what in (
+        (len(approvals), limits.max_approvals, "approvals"),
+        (still_open, limits.max_open_approvals, "open approvals: wait for decisions"),
+    ):
+        if count >= limit:
+            raise TooLarge(f"A handoff may have {limit} {what}.", member="action", limit=limit, size=count + 1)
+
+
+def asked_by(approval: ApprovalFacts, who: Asker) -> bool:
+    """Whether `who` is one of those who asked, by session or by token."""
+    askers = ((approval.session, approval.token), *approval.further_askers)
+    return any(
+        (session in who.earlier or who.session == session) or (token is not None and who.token == token)
+        for session, token in askers
+    )
+
+
+def _check_size(details: bytes, limits: Limits) -> None:
+    if len(details) > limits.max_details_bytes:
+        sentence = f"Details may have {limits.max_details_bytes} bytes: keep large data elsewhere and name it."
+        raise TooLarge(sentence, member="details", limit=limits.max_details_bytes, size=len(details))
 
 
 def decide_approval(
@@ -76,9 +130,9 @@ def decide_approval(
 ) -> Sequence[Change]:
     """A person's decision, once; the same one again changes nothing."""
     wanted = "approved" if request.decision == "approve" else "denied"
-    if decider.session == approval.session or (approval.token is not None and decider.token == approval.token):
+    if asked_by(approval, decider):
         raise Forbidden("Whoever asked for an approval can't decide it: another person must.", role="approver")
-    present = decision_of(handoff, approval, now)
+    present = decision_of(approval, now)
     if present in ("expired", "cancelled"):
         sentence = f"This approval is {present} and can't be decided any more."
         raise ApprovalExpired(sentence, approval=approval.id, decision=present)
@@ -93,7 +147,7 @@ def decide_approval(
         fence=handoff.fence,
         approval=approval.id,
         decision=wanted,
-        by=decider.token,
+        by=decider.client if decider.token is None else decider.token,
         note=None if request.note is UNSET else request.note,
     )
     return (Change(record),)
@@ -108,24 +162,26 @@ def decide_approval_expiry(handoff: Handoff, approval: ApprovalFacts, now: Now) 
     )
 
 
-def decision_of(handoff: Handoff, approval: ApprovalFacts, now: Now) -> str | None:
-    """`approved`, `denied`, `expired`, `cancelled` (its work has ended), or None while it is open."""
+def decision_of(approval: ApprovalFacts, now: Now) -> str | None:
+    """`approved`, `denied`, `expired`, `cancelled` (its work had ended before), or None while it is open."""
     if approval.decision is not None:
         return approval.decision
-    if approval.expires_at_ms <= now.wall_ms:
-        return "expired"
-    return "cancelled" if handoff.final else None
+    return "expired" if approval.expires_at_ms <= now.wall_ms else None
 
 
-def usable_for(handoff: Handoff, approval_id: str, step: str, now: Now) -> None:
-    """Raises unless the approval is this handoff's, approved, and not used up by another step."""
+def usable_for(handoff: Handoff, approval_id: str, step: str, now: Now) -> ApprovalFacts:
+    """The approval; raises unless it is this handoff's, approved, and not used up by another step."""
     approval = (handoff.approvals or {}).get(approval_id)
     if approval is None:
         raise NotFound("This handoff has no such approval: ask with approval_request first.", approval=approval_id)
-    decision = decision_of(handoff, approval, now)
+    decision = decision_of(approval, now)
     if decision == "approved" and approval.used_by in (None, step):
-        return
+        return approval
     told = "used up" if decision == "approved" else decision or "open"
     raise WrongState(
-        f"The approval is {told}: this effect can't begin with it.", approval=approval_id, decision=decision
+        f"The approval is {told}: this effect can't begin with it.",
+        approval=approval_id,
+        decision=decision,
+        used_by=approval.used_by,
+        status=handoff.status,
     )

@@ -4,19 +4,21 @@ Owns the caps, their bounds and defaults, and when an amount would pass one. Inv
 would pass a cap is refused, whoever's cap it is, before anything of it is recorded. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from dhp_protocol.errors import BudgetExceeded, InvalidRequest
+from dhp_protocol.intent import parse_exact
 from dhp_protocol.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_DELAY_MS, MAX_SAFE_INTEGER
-
-from .money import MAX_USD, NANO, nano_usd, usd
+from dhp_protocol.money import MAX_USD, NANO, nano_usd, usd
 
 DEFAULT_MAX_STALLS = 2
 DEFAULT_MAX_INVALID_RESULTS = 3
+MAX_BUDGET_BYTES = 4_096
+"""Far more than all caps take; reading what is longer would cost time."""
 
 Times = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
 Duration = Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)]
@@ -59,6 +61,9 @@ def budget_of(raw: Raw, *, member: str = "budget") -> Budget:
 
 def _given(raw: Raw, member: str) -> dict[str, int]:
     """The caps that `raw` names, money in nano-dollars."""
+    if len(bytes(raw)) > MAX_BUDGET_BYTES:
+        raise InvalidRequest(f"{member} may have {MAX_BUDGET_BYTES} bytes.", member=member)
+    parse_exact(bytes(raw), member=member)  # A cap named twice is refused: which one is meant nobody can tell.
     try:
         caps = _decode(raw)
     except msgspec.ValidationError as error:
@@ -130,16 +135,11 @@ class Account(Struct, frozen=True, gc=False):
     usd_nano: int
 
 
-def exceeded(accounts: Iterable[Account], steps: int, usd_nano: int) -> BudgetExceeded | None:
+def exceeded(accounts: Sequence[Account], steps: int, usd_nano: int) -> BudgetExceeded | None:
     """The first cap, from the handoff itself upwards, that these amounts would pass; None: none.
 
-    Raises `InvalidRequest` where a sum would leave the bounds within which it is exact.
+    Raises `InvalidRequest` where no cap is in the way, but a sum would leave the bounds within which it is exact.
     """
-    for account in accounts:
-        if account.steps + steps > MAX_SAFE_INTEGER:
-            raise InvalidRequest("The sum of steps would pass 2^53 - 1.", member="steps")
-        if account.usd_nano + usd_nano > MAX_USD * NANO:
-            raise InvalidRequest(f"The sum of usd would pass {MAX_USD}.", member="usd")
     for account in accounts:
         budget = account.budget
         if budget.max_steps is not None and account.steps + steps > budget.max_steps:
@@ -147,6 +147,11 @@ def exceeded(accounts: Iterable[Account], steps: int, usd_nano: int) -> BudgetEx
         if budget.max_usd_nano is not None and account.usd_nano + usd_nano > budget.max_usd_nano:
             limit, used, asked = usd(budget.max_usd_nano), usd(account.usd_nano), usd(usd_nano)
             return budget_exceeded("max_usd", limit, used, asked, account.handoff)
+    for account in accounts:
+        if account.steps + steps > MAX_SAFE_INTEGER:
+            raise InvalidRequest("The sum of steps would pass 2^53 - 1.", member="steps")
+        if account.usd_nano + usd_nano > MAX_USD * NANO:
+            raise InvalidRequest(f"The sum of usd would pass {MAX_USD}.", member="usd")
     return None
 
 

@@ -9,11 +9,10 @@ import msgspec
 from msgspec import Raw
 
 from dhp_protocol.errors import InvalidRequest
-from dhp_protocol.limits import MAX_LABEL_CHARS
+from dhp_protocol.limits import MAX_LABEL_CHARS, MAX_RESOURCE_CHARS
 
 MAX_DOMAINS = 64
 MAX_RESOURCES = 1_000
-MAX_RESOURCE_CHARS = 4 * MAX_LABEL_CHARS
 
 Capabilities = Mapping[str, list[str]]
 _decode = msgspec.json.Decoder(dict[str, list[str]]).decode

@@ -47,7 +47,7 @@ def _take(
     if nonce is not None:
         if _taken_before(core, request.worker, nonce, to, now):
             return
-        waiting = core.waiting.claim_with_nonce(request.worker, nonce)
+        waiting = core.waiting.claim_with_nonce(request.worker, nonce, to.caller.token)
         if waiting is not None:
             place = waiting.number
             core.end_wait(waiting)
@@ -85,7 +85,7 @@ def _take(
 
 def _taken_before(core: Settling, worker: str, nonce: str, to: Address, now: Now) -> bool:
     """Whether this is a claim sent again that was granted already: answered as then while its lease lives."""
-    grant = core.ledger.nonce(worker, nonce)
+    grant = core.ledger.nonce(worker, nonce, to.caller.token)
     if grant is None or core.ledger.get(grant[0]) is None:
         return False
     facts = core.look(grant[0], now)

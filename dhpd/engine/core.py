@@ -15,7 +15,7 @@ from dhp_protocol.replies import DecisionReply, Event, LeaseLostEvent, LeaseTerm
 
 from .apply import apply
 from .approvals import decision_of
-from .facts import COMPLETED, RUNNING, ApprovalFacts, Handoff
+from .facts import COMPLETED, DEAD, RUNNING, ApprovalFacts, Handoff
 from .holding import decide_expiry, not_claimable
 from .journal import Journal
 from .leases import Lease, Leases
@@ -26,6 +26,7 @@ from .outputs import Notice, Reply
 from .records import Change, Entry
 from .sessions import Sessions
 from .suspending import decide_due
+from .tombstones import Tombstones
 from .views import rfc3339
 from .waiting import Address, Waiter, Waiting
 
@@ -57,14 +58,24 @@ class Core:
         self.leases = Leases()
         self.sessions = Sessions(fresh_name)
         self.waiting = Waiting()
+        self.tombstones = Tombstones()
         self.draining = False
         self.available = True
         self.looked_at: Handoff | None = None
         """What the operation at hand has looked at: a refusal shows that much."""
+        self.missed_at = 0
+        """Where what the operation at hand did not find was forgotten: a refusal shows that too."""
+
+    def find(self, handoff: str) -> Handoff | None:
+        """The handoff's facts, if it is in memory."""
+        facts = self.ledger.get(handoff)
+        if facts is None:
+            self.missed_at = max(self.missed_at, self.tombstones.position_of(handoff))
+        return facts
 
     def look(self, handoff: str, now: Now) -> Handoff:
         """The handoff as it is at `now`: a lease that has reached its deadline has ended, whether or not a tick saw it."""
-        facts = self.ledger.get(handoff)
+        facts = self.find(handoff)
         if facts is None:
             raise NotFound("There is no such handoff: compare the id, or dispatch it.", handoff=handoff)
         if facts.status == RUNNING:
@@ -100,14 +111,45 @@ class Core:
             facts = apply(facts, entry)
             self.journal.add(entry, before)
         assert facts is not None, "a change changes something"
-        self.ledger.put(handoff, facts, now.wall_ms)
-        self.ledger.mark_dirty(handoff, facts.position - len(changes) + 1, now.lease_ms)
+        return self._changed(before, facts, facts.position - len(changes) + 1, now)
+
+    def adopt(self, before: Handoff | None, entries: Sequence[Entry], facts: Handoff, now: Now) -> Handoff:
+        """As `change`, with entries that were applied elsewhere already: they are in the next places, `facts` are those after."""
+        for entry in entries:
+            assert entry.position == self.journal.next_position(), "an entry is in its place"
+            self.journal.add(entry, before)
+        return self._changed(before, facts, entries[0].position, now)
+
+    def _changed(self, before: Handoff | None, facts: Handoff, first_position: int, now: Now) -> Handoff:
+        """`facts` are so from now on, by the records from `first_position` on."""
+        self.ledger.put(facts.id, facts, now.wall_ms)
+        self.ledger.mark_dirty(facts.id, first_position, now.lease_ms)
         if before is not None and before.status == RUNNING and facts.status != RUNNING:
             self.ledger.hold_ended(facts, now.lease_ms)
         if facts.final and (before is None or not before.final):
             self._tell_end(facts, now)
         self._tell_decisions(facts, now)
         return facts
+
+    def forget(self, facts: Handoff, change: Change, now: Now) -> int:
+        """The handoff is gone with this change; gives the position. Where its fences ended, all new ones begin."""
+        entry = Entry(
+            self.journal.next_position(), facts.id, facts.position, facts.anchor, change.record, change.payload
+        )
+        self.journal.add(entry, facts)
+        self.purged_fence = max(self.purged_fence, change.record.fence)  # Invariant 1: whoever claims it anew is above.
+        self.tombstones.add(facts.id, entry.position, self.journal.durable)
+        self.ledger.put(facts.id, None, now.wall_ms)
+        self.ledger.mark_dirty(facts.id, entry.position, now.lease_ms)
+        return entry.position
+
+    def refuse(self, to: Address, error: DHPError) -> None:
+        """Answers with a refusal of the operation at hand, which shows what it looked at, and what it missed."""
+        seen = 0 if self.looked_at is None else self.looked_at.position
+        if self.missed_at > seen:
+            self.journal.emit(Reply(to, error, self.missed_at, None))
+        else:
+            self.reply(to, error, self.looked_at)
 
     def reply(
         self,
@@ -145,6 +187,15 @@ class Core:
             self.journal.gathering.freed.append(handoff.id)
         return lease
 
+    def write(self, facts: Handoff, changes: Sequence[Change], now: Now) -> Handoff:
+        """What the holder says: renews the lease, and where it is new, moves the stall clock."""
+        if not changes:
+            self.renew(facts, now)
+            return facts
+        facts = self.change(facts.id, facts, changes, now)
+        self.leases.moved(self.renew(facts, now), now.lease_ms)
+        return facts
+
     def end_hold(self, name: str, handoff: Handoff, changes: Sequence[Change], now: Now) -> Handoff:
         """Applies changes that may take the handoff from its holder, and tells the holder's session."""
         lease = self.leases.get(name, handoff.fence) if handoff.status == RUNNING else None
@@ -173,16 +224,16 @@ class Core:
     def _tell_decisions(self, facts: Handoff, now: Now) -> None:
         for waiter in self.waiting.decisions_of(facts.id):
             approval = (facts.approvals or {})[waiter.approval]
-            if decision_of(facts, approval, now) is not None:
+            if approval.decision is not None:  # On record: that its time is over isn't, until somebody has looked.
                 self.waiting.remove(waiter)
-                self.reply(waiter.address, decision_reply(facts, approval, now), facts, waiter)
+                self.reply(waiter.address, decision_reply(approval, now), facts, waiter)
 
 
-def decision_reply(facts: Handoff, approval: ApprovalFacts, now: Now) -> DecisionReply:
+def decision_reply(approval: ApprovalFacts, now: Now) -> DecisionReply:
     """The answer to `approval_wait` as things stand."""
     at_ms = approval.decided_at_ms
     return DecisionReply(
-        decision=decision_of(facts, approval, now),
+        decision=decision_of(approval, now),
         by=approval.by,
         note=approval.note,
         at=rfc3339(at_ms) if at_ms else None,
@@ -191,4 +242,8 @@ def decision_reply(facts: Handoff, approval: ApprovalFacts, now: Now) -> Decisio
 
 def result_of(facts: Handoff) -> ResultReply | ResultLookup:
     """The answer to `result` as things stand."""
-    return ResultLookup(facts.result_position) if facts.status == COMPLETED else ResultReply(status=facts.status)
+    if facts.status == COMPLETED:
+        return ResultLookup(facts.result_position)
+    if facts.status == DEAD and facts.refused_position:
+        return ResultLookup(facts.refused_position, DEAD)
+    return ResultReply(status=facts.status)

@@ -11,13 +11,16 @@ from .records import CapabilityChecked, Change
 from .settling import Settling
 from .waiting import Address
 
+MAX_CHECKS_KEPT = 256
+"""So many checks of a hold are recorded once only, however often they are asked."""
+MAX_VIEW_BYTES = 2_048
+"""What the view of one effect takes at most: a step of control characters is six times as long when escaped."""
+
 
 def effect_begin(core: Settling, request: EffectBegin, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
-    decision = decide_effect_begin(facts, request, now)
-    if decision.changes:
-        facts = core.change(facts.id, facts, decision.changes, now)
-    core.leases.moved(core.renew(facts, now), now.lease_ms)
+    decision = decide_effect_begin(facts, request, core.settings.limits, now)
+    facts = core.write(facts, decision.changes, now)
     if decision.done is not None:
         core.reply(to, EffectLookup(decision.idempotency_key, decision.done.done_position), facts)
     else:
@@ -27,21 +30,23 @@ def effect_begin(core: Settling, request: EffectBegin, to: Address, now: Now) ->
 def effect_done(core: Settling, request: EffectDone, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
     changes = decide_effect_done(facts, request, core.settings.limits, now)
-    if changes:
-        facts = core.change(facts.id, facts, changes, now)
-    core.leases.moved(core.renew(facts, now), now.lease_ms)
+    facts = core.write(facts, changes, now)
     core.reply(to, EffectDoneReply(duplicate=not changes), facts)
 
 
 def effects(core: Settling, request: Effects, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
+    limits = core.settings.limits
+    limit = min(max(request.limit, 1), limits.max_page, max(1, limits.max_frame_bytes // MAX_VIEW_BYTES))
+    found = list((facts.effects or {}).items())
     views = [
         EffectView(
             step=step, state="done" if known.done_position else "begun", fence=known.begun_fence, sha256=known.sha256
         )
-        for step, known in (facts.effects or {}).items()
+        for step, known in found[request.after : request.after + limit]
     ]
-    core.reply(to, EffectsReply(effects=views), facts)
+    end = request.after + len(views)
+    core.reply(to, EffectsReply(effects=views, next=end if end < len(found) else None), facts)
 
 
 def check_capability(core: Settling, request: CheckCapability, granted: bool, to: Address, now: Now) -> None:
@@ -49,7 +54,7 @@ def check_capability(core: Settling, request: CheckCapability, granted: bool, to
     check_fence(facts, request.fence)
     lease = core.renew(facts, now)
     asked = (request.domain, request.resource)
-    if not granted or asked not in lease.granted:
+    if asked not in lease.checked:
         record = CapabilityChecked(
             n=facts.n + 1,
             at_ms=now.wall_ms,
@@ -59,6 +64,6 @@ def check_capability(core: Settling, request: CheckCapability, granted: bool, to
             granted=granted,
         )
         facts = core.change(facts.id, facts, (Change(record),), now)
-        if granted:
-            lease.granted.add(asked)
+        if len(lease.checked) < MAX_CHECKS_KEPT:  # Beyond that, each check is on record each time.
+            lease.checked.add(asked)
     core.reply(to, CapabilityReply(granted=granted), facts)

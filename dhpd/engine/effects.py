@@ -18,9 +18,6 @@ from .fencing import check_fence
 from .moments import Now
 from .records import Change, EffectBegun, EffectDoneRecord
 
-MAX_EFFECTS = 10_000
-"""Per handoff: each is kept in memory while the handoff lives."""
-
 
 class EffectDecision(Struct, frozen=True):
     """`state` is `new`, `in_doubt` or `done`; `done` then tells where its result lies."""
@@ -36,22 +33,29 @@ def idempotency_key(handoff: str, step: str) -> str:
     return hashlib.sha256(f"{handoff}\n{step}".encode()).hexdigest()
 
 
-def decide_effect_begin(handoff: Handoff, request: EffectBegin, now: Now) -> EffectDecision:
-    """Whether the effect may be carried out: the answer to one fence never changes until it is done."""
+def decide_effect_begin(handoff: Handoff, request: EffectBegin, limits: Limits, now: Now) -> EffectDecision:
+    """Whether the effect may be carried out: the answer to one fence never changes until it is done.
+
+    An approval that is named must be one for this step, unless the step is done. It is used up even where the step was begun
+    before without it.
+    """
     check_fence(handoff, request.fence)
     key = idempotency_key(handoff.id, request.step)
     known = (handoff.effects or {}).get(request.step)
-    if known is not None:
-        if known.done_position:
-            return EffectDecision((), "done", key, known)
-        return EffectDecision((), "new" if known.begun_fence == request.fence else "in_doubt", key)
-    if len(handoff.effects or ()) >= MAX_EFFECTS:
-        raise InvalidRequest(f"A handoff may have {MAX_EFFECTS} effects.", member="step")
+    if known is not None and known.done_position:
+        return EffectDecision((), "done", key, known)
+    count = len(handoff.effects or ())
+    if known is None and count >= limits.max_effects:
+        sentence = f"A handoff may have {limits.max_effects} effects: make one step of several."
+        raise TooLarge(sentence, member="step", limit=limits.max_effects, size=count + 1)
+    fresh = False
     approval = None if request.approval is UNSET else request.approval
     if approval is not None:
-        usable_for(handoff, approval, request.step, now)
+        fresh = usable_for(handoff, approval, request.step, now).used_by is None
     record = EffectBegun(n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence, step=request.step, approval=approval)
-    return EffectDecision((Change(record),), "new", key)
+    changes = (Change(record),) if known is None or fresh else ()
+    state = "new" if known is None or known.begun_fence == request.fence else "in_doubt"
+    return EffectDecision(changes, state, key)
 
 
 def decide_effect_done(handoff: Handoff, request: EffectDone, limits: Limits, now: Now) -> Sequence[Change]:

@@ -29,7 +29,8 @@ FINAL: frozenset[Status] = frozenset((COMPLETED, CANCELLED, DEAD))
 class Hold(Struct, frozen=True, gc=False, array_like=True):
     """The newest claim: whose it is or was, and why it ended (None: it hasn't).
 
-    `ended` is one of the `why` values of `lease_lost`. A repeated claim with the same nonce is answered from here.
+    `ended` is one of the `why` values of `lease_lost`. A repeated claim with the same nonce is answered from here. `token`
+    is the name of the token that claimed (None: no token was in use).
     """
 
     worker: str
@@ -41,6 +42,7 @@ class Hold(Struct, frozen=True, gc=False, array_like=True):
     nonce: str | None
     detached: bool
     ended: str | None = None
+    token: str | None = None
 
 
 class CheckpointFacts(Struct, frozen=True, gc=False, array_like=True):
@@ -61,7 +63,7 @@ class EffectFacts(Struct, frozen=True, gc=False, array_like=True):
 
 
 class ApprovalFacts(Struct, frozen=True, gc=False, array_like=True):
-    """One approval: what it is bound to, who asked (by session and by token), and what was decided."""
+    """One approval: what it is bound to, who asked first and who since (by session and by token), and what was decided."""
 
     id: str
     action: str
@@ -75,6 +77,7 @@ class ApprovalFacts(Struct, frozen=True, gc=False, array_like=True):
     note: str | None = None
     decided_at_ms: int = 0
     used_by: str | None = None
+    further_askers: tuple[tuple[str, str | None], ...] = ()
 
 
 class KeptWrite(Struct, frozen=True, gc=False, array_like=True):
@@ -92,7 +95,7 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
 
     `steps` and `usd_nano` are what counts against its caps: its own and all its descendants'. `failures`, `stalls` and
     `invalid_results` count since it was last redriven. `nonces` are those of the last operations that took one. `capable`:
-    its intent grants anything. `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
+    its intent grants anything. `open_until_ms`: when the first of its open approvals expires (0: none is open). `exported_n` is the `n` of its newest `exported` record. `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
     `position` that of its newest; `anchor` that of its newest record that isn't a checkpoint, so that history can be
     walked even where checkpoints were pruned; `n` counts its records. The last of its `ancestors` is its parent. Times are
     wall-clock milliseconds.
@@ -137,6 +140,10 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
     approvals: dict[str, ApprovalFacts] | None = None
     nonces: tuple[str, ...] = ()
     capable: bool = False
+    died_at_ms: int = 0
+    open_until_ms: int = 0
+    acked_at_ms: int = 0
+    exported_n: int = 0
 
     @property
     def parent(self) -> str | None:

@@ -12,7 +12,7 @@ from dhp_protocol.errors import AlreadyClaimed, DHPError, NotClaimable, WrongSta
 from dhp_protocol.limits import MAX_REASON_CHARS
 from dhp_protocol.messages import Fail, Release
 
-from .facts import CANCELLED, COMPLETED, DEAD, ORPHANED, PENDING, RUNNING, Handoff, Status
+from .facts import CANCELLED, COMPLETED, DEAD, ORPHANED, PENDING, RUNNING, SUSPENDED, Handoff, Status
 from .fencing import check_fence
 from .moments import Now
 from .records import Change, Claimed, Dead, Failed, Orphaned, Released
@@ -36,7 +36,9 @@ def not_claimable(handoff: Handoff, now: Now) -> DHPError:
         sentence = f"The handoff is delayed for {left_ms} ms more: claim it then, or wait with wait_ms."
         return NotClaimable(sentence, after_ms=left_ms, handoff=handoff.id, status=handoff.status)
     sentence = f"The handoff is {handoff.status}: nobody can claim it. {_WAYS_ON.get(handoff.status, '')}".rstrip()
-    refusal = NotClaimable(sentence, handoff=handoff.id, status=handoff.status)
+    asleep = handoff.status == SUSPENDED and handoff.wake_at_ms > now.wall_ms
+    after_ms = handoff.wake_at_ms - now.wall_ms if asleep else None
+    refusal = NotClaimable(sentence, after_ms=after_ms, handoff=handoff.id, status=handoff.status)
     refusal.retry = "no" if handoff.final else "later"
     return refusal
 
@@ -57,7 +59,15 @@ def not_recoverable(handoff: Handoff, now: Now) -> DHPError:
 
 
 def decide_claim(
-    handoff: Handoff, *, worker: str, session: str, ttl_ms: int, nonce: str | None, detached: bool, now: Now
+    handoff: Handoff,
+    *,
+    worker: str,
+    session: str,
+    token: str | None,
+    ttl_ms: int,
+    nonce: str | None,
+    detached: bool,
+    now: Now,
 ) -> Sequence[Change]:
     """The grant of a claimable handoff."""
     record = Claimed(
@@ -71,6 +81,7 @@ def decide_claim(
         was=handoff.status,
         nonce=nonce,
         detached=detached,
+        token=token,
     )
     return (Change(record),)
 

@@ -6,13 +6,13 @@ server (`dhpd.store.group_commit`) carries batches to the store and says how it 
 """
 
 from collections import deque
-from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dhp_protocol.errors import StoreUnavailable
 
+from .binding import bound_to
 from .facts import Handoff
 from .outputs import Output, Reply
 from .records import Entry
@@ -120,6 +120,12 @@ class Journal:
         batch.size_bytes += size_bytes
         self.queued_bytes += size_bytes
 
+    def pending_of(self, handoff: str) -> list[Entry]:
+        """Its records that aren't on disk yet, as far as is known; the oldest first."""
+        batches = (self._in_flight, *self._sealed, self._gathering)
+        touched = (batch for batch in batches if batch is not None and handoff in batch.before)
+        return [entry for batch in touched for entry in batch.entries if entry.handoff == handoff]
+
     def emit(self, output: Output) -> None:
         """Sends `output` off as soon as what it looked at is on disk."""
         if isinstance(output, Reply) and output.covered and output.position > self.covered:
@@ -140,11 +146,12 @@ class Journal:
         self._in_flight = self._sealed.popleft()
         return self._in_flight
 
-    def committed(self, failed: frozenset[str] = frozenset()) -> tuple[Batch, list[Entry]]:
-        """The batch in flight is on disk, but for the handoffs in `failed`; gives the batch, and the records undone.
+    def committed(self, failed: frozenset[str] = frozenset()) -> tuple[Batch, list[Entry], dict[str, Handoff | None]]:
+        """The batch in flight is on disk, but for the handoffs in `failed`.
 
-        Replies about those, and what looked at several handoffs since, become `store_unavailable`; their facts of
-        before are the caller's to restore (`undo_of`).
+        Gives the batch, the records undone, and the facts of before, which are the caller's to restore. Of what was decided
+        since, all that concerns those, or is bound to them, is undone too. Replies about what is undone, and what looked at
+        several handoffs since, become `store_unavailable`.
         """
         batch = self._in_flight
         assert batch is not None
@@ -152,9 +159,12 @@ class Journal:
         self.durable = max(self.durable, batch.last_position)
         self.queued_bytes -= batch.size_bytes
         undone: list[Entry] = []
-        if failed:
-            for later in (batch, *self._sealed, self._gathering):
-                undone.extend(self._fail(later, failed))
+        restored: dict[str, Handoff | None] = {}
+        for later in (batch, *self._sealed, self._gathering) if failed else ():
+            failed = bound_to(failed, later.entries)
+            undone.extend(self._fail(later, failed))
+            for handoff in sorted(failed & later.before.keys()):
+                restored.setdefault(handoff, later.before.pop(handoff))
         if batch.covers is not None:
             self.covered = batch.covers
         self.ready.extend(batch.outputs)
@@ -163,15 +173,7 @@ class Journal:
             self._for_coverage = []
             for reply in waiting:
                 self.emit(reply)
-        return batch, undone
-
-    def undo_of(self, batch: Batch, failed: frozenset[str]) -> Iterator[tuple[str, Handoff | None]]:
-        """The facts of before of the `failed` handoffs of a batch that was committed without them."""
-        for later in (batch, *self._sealed, self._gathering):
-            for handoff in failed & later.before.keys():
-                before = later.before.pop(handoff)
-                if later is batch:
-                    yield handoff, before
+        return batch, undone, restored
 
     def rolled_back(self) -> tuple[list[tuple[str, Handoff | None]], list[Waiter], list[Batch]]:
         """Nothing since the last commit is on disk: gives what to undo, newest first, and who goes back to their place.

@@ -2,11 +2,15 @@
 
 Owns one rule: lease time never passes the next tick before that tick has run. So a daemon that was stopped, asleep or
 busy reads what waits on its sockets at a time before the deadlines that went by meanwhile, and a tick that comes late
-moves every deadline, present and future, by its lateness. Pure: readings of the monotonic clock are arguments.
+moves every deadline, present and future, by its lateness; so does one that takes long over its work. Pure: readings of
+the monotonic clock are arguments.
 """
 
 LATE_AFTER_MS = 50
 """A tick that is later than this was held up, and its lateness is taken off the clock; less is ordinary jitter."""
+
+STOOD_LONG_MS = 250
+"""Half of the shortest lease. What is renewed while a tick is at work loses less than this."""
 
 
 class LeaseClock:
@@ -41,6 +45,15 @@ class LeaseClock:
         """What waited outside has been taken in: time stands at the tick's reading until the next one is scheduled."""
         self._reached_ms = reading_ms
         self._next_tick_ms = reading_ms + 1
+
+    def done(self, monotonic_ms: int) -> None:
+        """The tick's work is done. While it was at it time stood: where that was long, as after a pause, that is lost too.
+
+        Else time would jump, and take from those who renewed meanwhile all that they had renewed for.
+        """
+        stood_ms = monotonic_ms - self._offset_ms - self._reached_ms
+        if stood_ms > STOOD_LONG_MS:
+            self._offset_ms += stood_ms
 
     def schedule(self, tick_ms: int) -> None:
         """The last tick is done, and the next is due at `tick_ms` (lease time)."""

@@ -17,6 +17,8 @@ from .suspending import next_wall_ms
 MAX_COLD_HANDOFFS = 1024
 MAX_ENDED_NONCES = 100_000
 
+_NonceKey = tuple[str | None, str, str]  # A token's name, a worker, and its claim's nonce.
+
 
 class WallDue:
     """When something of a handoff is due next by the wall clock: a delay's end, a wake-up, a cap, an approval's expiry."""
@@ -38,9 +40,10 @@ class Ledger:
         self._wall: dict[str, WallDue] = {}
         self._wall_dues: Deadlines[WallDue] = Deadlines()
         self._descendants: dict[str, set[str]] = {}
-        self._with_approvals: dict[str, None] = {}
-        self._nonces: dict[tuple[str, str], tuple[str, int]] = {}
-        self._ended_nonces: deque[tuple[int, tuple[str, str], tuple[str, int]]] = deque()
+        self._with_approvals: set[str] = set()
+        self._with_open_approvals: set[str] = set()
+        self._nonces: dict[_NonceKey, tuple[str, int]] = {}
+        self._ended_nonces: deque[tuple[int, _NonceKey, tuple[str, int]]] = deque()
         self.queue = ClaimQueue(self._handoffs.get)
         self.counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
         self.freed: list[str] = []  # Became claimable since the waiters were last served.
@@ -90,6 +93,11 @@ class Ledger:
         if facts.final and self._handoffs.get(facts.id) is facts and not awaited:
             self._cool(facts.id)
 
+    def touch(self, handoff: str) -> None:
+        """It is about to be needed: if it has ended, others leave memory before it."""
+        if handoff in self._cold:
+            self._cold.move_to_end(handoff)
+
     def _cool(self, handoff: str) -> None:
         self._cold[handoff] = None
         while len(self._cold) > MAX_COLD_HANDOFFS:
@@ -100,18 +108,20 @@ class Ledger:
         """Its children, and theirs in turn, that haven't ended."""
         return [self._handoffs[descendant] for descendant in sorted(self._descendants.get(handoff, ()))]
 
-    def with_approvals(self) -> list[Handoff]:
-        """The live handoffs that have approvals."""
-        return [self._handoffs[handoff] for handoff in self._with_approvals]
+    def with_approvals(self, *, only_open: bool) -> list[Handoff]:
+        """The live handoffs that have approvals, or those that have open ones."""
+        return [
+            self._handoffs[handoff] for handoff in (self._with_open_approvals if only_open else self._with_approvals)
+        ]
 
-    def nonce(self, worker: str, nonce: str) -> tuple[str, int] | None:
-        """The handoff that this worker's claim with this nonce was granted, and the fence it got."""
-        return self._nonces.get((worker, nonce))
+    def nonce(self, worker: str, nonce: str, token: str | None = None) -> tuple[str, int] | None:
+        """The handoff that this token's and worker's claim with this nonce was granted, and the fence it got."""
+        return self._nonces.get((token, worker, nonce))
 
-    def drop_nonce(self, worker: str, nonce: str, handoff: str, fence: int) -> None:
+    def drop_nonce(self, worker: str, nonce: str, handoff: str, fence: int, token: str | None = None) -> None:
         """That grant was undone, so its nonce means nothing."""
-        if self._nonces.get((worker, nonce)) == (handoff, fence):
-            del self._nonces[worker, nonce]
+        if self._nonces.get((token, worker, nonce)) == (handoff, fence):
+            del self._nonces[token, worker, nonce]
 
     def forget_nonces(self, before_ms: int) -> None:
         """Forgets the nonces of holds that ended before `before_ms` (lease time), and the oldest of too many."""
@@ -125,21 +135,24 @@ class Ledger:
         """Its newest hold has ended: the nonce is kept for a while, so that a claim sent again isn't a new one."""
         hold = facts.hold
         if hold is not None and hold.nonce is not None:
-            key, grant = (hold.worker, hold.nonce), (facts.id, hold.fence)
+            key, grant = (hold.token, hold.worker, hold.nonce), (facts.id, hold.fence)
             self._nonces.setdefault(key, grant)
             self._ended_nonces.append((lease_ms, key, grant))
 
     def wall_due(self, wall_ms: int) -> Iterator[Handoff]:
-        """Each handoff of which something is due by the wall clock, once; it is minded again with its next change."""
+        """Each handoff of which something is due by the wall clock, once; what is due after that is to be minded (`mind`)."""
         for due in self._wall_dues.due(wall_ms):
             del self._wall[due.handoff]
             yield self._handoffs[due.handoff]
 
     def ripen(self, facts: Handoff, wall_ms: int) -> None:
-        """What was due is done: if its delay is over it is claimable, and what is due next is minded."""
+        """If its delay is over it is claimable."""
         if not self.queue.holds(facts) and claimable(facts, wall_ms):
             self._enqueue(facts)
-        self._mind(facts, wall_ms)
+
+    def mind(self, facts: Handoff, wall_ms: int) -> None:
+        """Minds what is due next by the wall clock."""
+        self._mind(facts.id, facts, wall_ms)
 
     def next_wall_ms(self) -> int | None:
         """When something is due next by the wall clock, at the earliest."""
@@ -179,22 +192,22 @@ class Ledger:
                 self.queue.remove(before)
             if facts is not None and claimable(facts, wall_ms):
                 self._enqueue(facts)
-        if facts is not None and facts.approvals and not facts.final:
-            self._with_approvals[handoff] = None
-        else:
-            self._with_approvals.pop(handoff, None)
-        if (due := self._wall.pop(handoff, None)) is not None:
-            self._wall_dues.remove(due)
-        if facts is not None:
-            self._mind(facts, wall_ms)
-        if facts is not None and facts.status == RUNNING and facts.hold is not None and facts.hold.nonce is not None:
-            self._nonces[facts.hold.worker, facts.hold.nonce] = (handoff, facts.hold.fence)
+        live = facts if facts is not None and not facts.final else None
+        _keep(self._with_approvals, handoff, live is not None and bool(live.approvals))
+        _keep(self._with_open_approvals, handoff, live is not None and bool(live.open_until_ms))
+        self._mind(handoff, facts, wall_ms)
+        hold = None if facts is None or facts.status != RUNNING else facts.hold
+        if hold is not None and hold.nonce is not None:
+            self._nonces[hold.token, hold.worker, hold.nonce] = (handoff, hold.fence)
         self._index_descendant(handoff, before, facts)
 
-    def _mind(self, facts: Handoff, wall_ms: int) -> None:
-        due_ms = next_wall_ms(facts, wall_ms)
+    def _mind(self, handoff: str, facts: Handoff | None, wall_ms: int) -> None:
+        """Minds what is due next, instead of what was minded before."""
+        if (due := self._wall.pop(handoff, None)) is not None:
+            self._wall_dues.remove(due)
+        due_ms = None if facts is None else next_wall_ms(facts, wall_ms)
         if due_ms is not None:
-            due = self._wall[facts.id] = WallDue(facts.id, due_ms)
+            due = self._wall[handoff] = WallDue(handoff, due_ms)
             self._wall_dues.add(due)
 
     def _enqueue(self, facts: Handoff) -> None:
@@ -210,3 +223,10 @@ class Ledger:
                 descendants.discard(handoff)
                 if not descendants:
                     del self._descendants[ancestor]
+
+
+def _keep(index: set[str], handoff: str, belongs: bool) -> None:
+    if belongs:
+        index.add(handoff)
+    else:
+        index.discard(handoff)

@@ -6,7 +6,7 @@ position is on disk (`dhpd.store.reading`).
 
 from msgspec import Struct, UnsetType
 
-from .facts import ApprovalFacts, CheckpointFacts, Status
+from .facts import COMPLETED, ApprovalFacts, CheckpointFacts, Status
 from .writing import OlderCheckpoint
 
 
@@ -27,7 +27,10 @@ class LastCheckpointLookup(Struct, frozen=True):
 
 
 class ResultLookup(Struct, frozen=True):
+    """A result, or, of what is dead, the last one that didn't fit."""
+
     result_position: int
+    status: Status = COMPLETED
 
 
 class CheckpointsLookup(Struct, frozen=True):
@@ -80,6 +83,40 @@ class ApprovalsLookup(Struct, frozen=True):
     next: int | None
 
 
+class ExportLookup(Struct, frozen=True):
+    """A page of the bundle of the records up to the `exported` one at `n`, after the `n` `after`.
+
+    `lines` and `chain` are how far the bundle is; `head` is the handoff's newest record, `number` its first one, where its
+    intent lies. Checkpoints up to `replaced_seq` aren't part of it. `seq`, `steps` and `usd_nano` are for the first page.
+    """
+
+    handoff: str
+    number: int
+    head: int
+    n: int
+    after: int
+    lines: int
+    chain: str
+    replaced_seq: int
+    seq: int
+    steps: int
+    usd_nano: int
+
+
+def first_seq_shown(lookup: "Lookup") -> int | None:
+    """From which of its handoff's checkpoints on the answer shows any (None: it shows none)."""
+    match lookup:
+        case ClaimLookup() | LastCheckpointLookup():
+            return None if lookup.checkpoint is None else lookup.checkpoint.seq
+        case CheckpointsLookup():
+            return lookup.after + 1
+        case OlderCheckpoint():
+            return lookup.seq
+        case ExportLookup():
+            return lookup.replaced_seq + 1
+    return None
+
+
 Lookup = (
     ClaimLookup
     | LastCheckpointLookup
@@ -89,5 +126,6 @@ Lookup = (
     | ListLookup
     | EffectLookup
     | ApprovalsLookup
+    | ExportLookup
     | OlderCheckpoint
 )

@@ -3,9 +3,11 @@
 Owns what each of them leaves in the facts. Judges nothing.
 """
 
+import hashlib
+
 from msgspec.structs import replace
 
-from .facts import ApprovalFacts, EffectFacts, Handoff
+from .facts import SUSPENDED, ApprovalFacts, EffectFacts, Handoff
 from .records import (
     ApprovalDecided,
     ApprovalRequested,
@@ -13,11 +15,15 @@ from .records import (
     EffectBegun,
     EffectDoneRecord,
     Entry,
+    Exported,
+    Imported,
     ResultRefused,
     Spent,
 )
 
-KEPT_NONCES = 32
+KEPT_NONCES = 128
+KEPT_SESSIONS = 32
+"""An approval remembers so many sessions that asked again without a token; those with one it remembers all."""
 
 
 def note(handoff: Handoff, entry: Entry) -> Handoff:
@@ -29,42 +35,92 @@ def note(handoff: Handoff, entry: Entry) -> Handoff:
                 handoff,
                 steps=handoff.steps + record.steps,
                 usd_nano=handoff.usd_nano + record.usd_nano,
-                nonces=with_nonce(handoff.nonces, record.nonce),
+                nonces=with_nonce(handoff.nonces, "spend", record.nonce),
             )
         case BudgetAdded():
-            return replace(handoff, budget=record.budget, nonces=with_nonce(handoff.nonces, record.nonce))
+            nonces = with_nonce(handoff.nonces, "budget_add", record.nonce)
+            return replace(handoff, budget=record.budget, nonces=nonces)
         case ResultRefused():
             return replace(handoff, invalid_results=handoff.invalid_results + 1, refused_position=entry.position)
         case EffectBegun():
-            begun = {**(handoff.effects or {}), record.step: EffectFacts(record.fence)}
+            effects = handoff.effects or {}
+            begun = {**effects, record.step: effects.get(record.step, EffectFacts(record.fence))}
             return replace(handoff, effects=begun, approvals=_used(handoff, record))
         case EffectDoneRecord():
             effects = handoff.effects or {}
             done = EffectFacts(effects[record.step].begun_fence, entry.position, record.sha256)
             return replace(handoff, effects={**effects, record.step: done})
         case ApprovalRequested():
-            asked = ApprovalFacts(
-                record.approval,
-                record.action,
-                record.details_sha256,
-                entry.position,
-                record.expires_at_ms,
-                record.session,
-                record.token,
-            )
-            return replace(handoff, approvals={**(handoff.approvals or {}), record.approval: asked})
+            known = (handoff.approvals or {}).get(record.approval)
+            return _with_approval(handoff, _asked(entry, record) if known is None else _asked_again(known, record))
         case ApprovalDecided():
-            approvals = handoff.approvals or {}
             decided = replace(
-                approvals[record.approval],
+                (handoff.approvals or {})[record.approval],
                 decision=record.decision,
                 by=record.by,
                 note=record.note,
                 decided_at_ms=record.at_ms,
             )
-            return replace(handoff, approvals={**approvals, record.approval: decided})
+            return _with_approval(handoff, decided)
+        case Exported():
+            return replace(handoff, exported_n=record.n)
+        case Imported():
+            return _imported(handoff, record)
         case _:  # A capability check leaves nothing but its record.
             return handoff
+
+
+def _asked(entry: Entry, record: ApprovalRequested) -> ApprovalFacts:
+    return ApprovalFacts(
+        record.approval,
+        record.action,
+        record.details_sha256,
+        entry.position,
+        record.expires_at_ms,
+        record.session,
+        record.token,
+    )
+
+
+def _asked_again(known: ApprovalFacts, record: ApprovalRequested) -> ApprovalFacts:
+    """The same question by another worker, who is an asker from now on."""
+    by_token = [asker for asker in known.further_askers if asker[1] is not None]
+    by_session = [asker for asker in known.further_askers if asker[1] is None]
+    (by_session if record.token is None else by_token).append((record.session, record.token))
+    return replace(known, further_askers=(*by_token, *by_session[-KEPT_SESSIONS:]))
+
+
+def _with_approval(handoff: Handoff, approval: ApprovalFacts) -> Handoff:
+    approvals = {**(handoff.approvals or {}), approval.id: approval}
+    still_open = (each.expires_at_ms for each in approvals.values() if each.decision is None)
+    return replace(handoff, approvals=approvals, open_until_ms=min(still_open, default=0))
+
+
+def _imported(handoff: Handoff, record: Imported) -> Handoff:
+    """It runs on only when somebody says so; and what was acknowledged elsewhere is kept for as long as if it were here."""
+    suspended = handoff.status == SUSPENDED
+    return replace(
+        handoff,
+        steps=handoff.steps + record.steps,
+        usd_nano=handoff.usd_nano + record.usd_nano,
+        reason="imported" if suspended else handoff.reason,
+        wake_at_ms=0,
+        wake_approval=None,
+        acked_at_ms=record.at_ms if handoff.acked else 0,
+    )
+
+
+def without_open_approvals(handoff: Handoff, at_ms: int) -> Handoff:
+    """The work has ended: nobody is asked any more, and a redrive doesn't take up what was asked before."""
+    if not handoff.open_until_ms:
+        return handoff
+    approvals = {
+        each.id: each
+        if each.decision is not None
+        else replace(each, decision="expired" if each.expires_at_ms <= at_ms else "cancelled", decided_at_ms=at_ms)
+        for each in (handoff.approvals or {}).values()
+    }
+    return replace(handoff, approvals=approvals, open_until_ms=0)
 
 
 def _used(handoff: Handoff, record: EffectBegun) -> dict[str, ApprovalFacts] | None:
@@ -75,6 +131,11 @@ def _used(handoff: Handoff, record: EffectBegun) -> dict[str, ApprovalFacts] | N
     return {**approvals, record.approval: replace(approvals[record.approval], used_by=record.step)}
 
 
-def with_nonce(nonces: tuple[str, ...], nonce: str | None) -> tuple[str, ...]:
+def with_nonce(nonces: tuple[str, ...], operation: str, nonce: str | None) -> tuple[str, ...]:
     """The last nonces, with one more."""
-    return nonces if nonce is None else (*nonces[-KEPT_NONCES + 1 :], nonce)
+    return nonces if nonce is None else (*nonces[-KEPT_NONCES + 1 :], nonce_mark(operation, nonce))
+
+
+def nonce_mark(operation: str, nonce: str) -> str:
+    """What is remembered of a nonce: short, and another one for each operation, whose callers don't know of each other."""
+    return hashlib.sha256(f"{operation} {nonce}".encode()).hexdigest()[:16]

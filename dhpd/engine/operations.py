@@ -29,13 +29,16 @@ from dhp_protocol.messages import (
     EffectBegin,
     EffectDone,
     Effects,
+    Export,
     Fail,
+    Forget,
     GetResult,
     GetStatus,
     Goodbye,
     Heartbeat,
     Hello,
     History,
+    Import,
     LastCheckpoint,
     ListHandoffs,
     Ping,
@@ -56,7 +59,11 @@ from .dispatching import PreparedDispatch
 from .effect_operations import check_capability, effect_begin, effect_done, effects
 from .facts import Handoff
 from .moments import Now
+from .porting import Plan
+from .porting_operations import export, import_
 from .reading_operations import checkpoints, history, last_checkpoint, list_handoffs, result, status
+from .retention_operations import forget, retire
+from .roles import ADMIN, Caller, check_fence_owner, check_role, may_claim, not_a_worker
 from .session_operations import begin_drain, drain, goodbye, heartbeat, hello, ping
 from .sessions import disconnect_grace_ms
 from .settling import Settling
@@ -66,15 +73,29 @@ from .work_operations import ack, cancel, checkpoint, complete, dispatch
 _WITHOUT_STORE = (Hello, Ping, Heartbeat)
 _SPENDS = (Checkpoint, Spend, Redrive)
 """Their amounts count against every ancestor's caps too."""
-_ADDS_BYTES = (Dispatch, Claim, Recover, Checkpoint, Complete)
+_ADDS_BYTES = (
+    Dispatch,
+    Claim,
+    Recover,
+    Checkpoint,
+    Complete,
+    EffectBegin,
+    EffectDone,
+    ApprovalRequest,
+    CheckCapability,
+    Import,
+)
 
 
 class Engine(Settling):
     """The engine, whole. After each call, `journal.ready` holds what may leave at once."""
 
-    def execute(self, request: Request, to: Address, now: Now) -> None:
-        """Carries out any request but `dispatch` and `complete`, whose handoffs and parents are in memory (`missing`)."""
-        self._guarded(_OPERATIONS[type(request)], request, to, now)
+    def execute(self, request: Request, to: Address, now: Now) -> bool:
+        """Carries out any request but `dispatch` and `complete`, whose handoffs and parents are in memory (`missing`).
+
+        Tells whether it did, or refused.
+        """
+        return self._guarded(_OPERATIONS[type(request)], request, to, now)
 
     def dispatch(self, prepared: PreparedDispatch, to: Address, now: Now) -> None:
         """Carries out a dispatch whose intent has been named."""
@@ -92,14 +113,22 @@ class Engine(Settling):
         """Carries out a capability check; `granted` is what the handoff's intent says."""
         self._guarded(lambda core, r, address, at: check_capability(core, r, granted, address, at), request, to, now)
 
-    def missing(self, request: Request | PreparedDispatch) -> list[str]:
+    def approval_request(self, request: ApprovalRequest, details: bytes | DHPError, to: Address, now: Now) -> None:
+        """Carries out an approval_request whose details have been read; `details`: in canonical form, or what is wrong."""
+        self._guarded(lambda core, r, address, at: approval_request(core, r, address, at, details), request, to, now)
+
+    def import_(self, request: Import, handoff: str, plan: Plan | None, to: Address, now: Now) -> bool:
+        """Carries out an import whose bundle has come in whole; None: the handoff is left as it is. Tells whether it did."""
+        return self._guarded(lambda core, r, address, at: import_(core, handoff, plan, address, at), request, to, now)
+
+    def missing(self, request: Request | PreparedDispatch, caller: Caller = ADMIN) -> list[str]:
         """Which handoffs have to be read from the store before `request`, as far as it has them."""
         if isinstance(request, PreparedDispatch):
             wanted = [request.handoff]
             if request.request.parent is not UNSET:
                 wanted.append(request.request.parent)
         elif isinstance(request, (Claim, Recover)) and request.nonce is not UNSET:
-            held = self.ledger.nonce(request.worker, request.nonce)
+            held = self.ledger.nonce(request.worker, request.nonce, caller.token)
             wanted = [held[0]] if held is not None else []
             if request.handoff is not UNSET and request.handoff not in wanted:
                 wanted.append(request.handoff)
@@ -110,12 +139,28 @@ class Engine(Settling):
             wanted = [] if handoff is UNSET else [handoff]
             if isinstance(request, _SPENDS) and (facts := self.ledger.get(request.handoff)) is not None:
                 wanted.extend(facts.ancestors)
-        return [handoff for handoff in wanted if self.ledger.get(handoff) is None]
+        for handoff in wanted:  # What is there stays there while the rest is read.
+            self.ledger.touch(handoff)
+        return [handoff for handoff in wanted if self._unknown(handoff)]
 
-    def admit(self, facts: Handoff, now: Now) -> None:
-        """Takes up facts that were read for `missing`."""
-        if self.ledger.get(facts.id) is None:
+    def _unknown(self, handoff: str) -> bool:
+        """Whether only the store can tell. Of what was forgotten, and isn't yet from the disk, it would tell the old."""
+        return self.ledger.get(handoff) is None and self.tombstones.position_of(handoff) <= self.journal.durable
+
+    def admit(self, facts: Handoff, now: Now, read_after: int | None = None) -> bool:
+        """Takes up facts that were read for `missing`; False: they may be outdated, and are to be read again.
+
+        `read_after` is the position that was durable when the reading began (None: just now).
+        """
+        if self._unknown(facts.id):
+            if self.tombstones.outdated(facts.id, self.journal.durable if read_after is None else read_after):
+                return False
             self.ledger.admit(facts, now.wall_ms)
+        return True
+
+    def retire(self, facts: Handoff, acked_before_ms: int, read_after: int, now: Now) -> bool:
+        """Forgets what was acknowledged up to then, if retention may; tells whether it did. `facts` were read as for `admit`."""
+        return self.admit(facts, now, read_after) and retire(self, facts.id, acked_before_ms, now)
 
     def open(self, connection: int, *, local: bool = True) -> None:
         """A connection has come; `local`: from this machine."""
@@ -130,26 +175,50 @@ class Engine(Settling):
             for lease in closed[0].leases.values():
                 self.leases.shorten(lease, now.lease_ms, disconnect_grace_ms(lease.ttl_ms, local=local))
 
+    def roles_changed(self) -> None:
+        """Some callers may do less than before: what they wait for isn't granted to them any more."""
+        for waiter in self.waiting.every_claim():
+            if not may_claim(waiter.address.caller):
+                self.waiting.remove(waiter)
+                self.reply(waiter.address, not_a_worker())
+
     def drain(self) -> None:
         """No new claims and dispatches from now on."""
         begin_drain(self)
 
     def _guarded(
         self, handler: Callable[[Settling, Any, Address, Now], None], request: Any, to: Address, now: Now
-    ) -> None:
-        kind = type(request.request) if isinstance(request, PreparedDispatch) else type(request)
+    ) -> bool:
+        asked = request.request if isinstance(request, PreparedDispatch) else request
+        kind = type(asked)
+        done = False
         self.looked_at = None
+        self.missed_at = 0
         try:
+            check_role(asked, to.caller)
             if not self.available and kind not in _WITHOUT_STORE:
                 raise StoreUnavailable("The store can't be reached: try again.", after_ms=200)
             if kind in _ADDS_BYTES and self.journal.queued_bytes > self.settings.max_queued_bytes:
                 raise _overloaded()
+            self._check_fence_owner(asked, to)
             handler(self, request, to, now)
+            done = True
         except DHPError as error:
-            self.reply(to, error, self.looked_at)
+            self.refuse(to, error)
         if self.ledger.freed:
             self.serve(now)
         self.seal_if_full(now)
+        return done
+
+    def _check_fence_owner(self, request: Request, to: Address) -> None:
+        """Every operation with a fence comes through here. A lease's end changes nothing about whose it was."""
+        fence = getattr(request, "fence", UNSET)
+        if fence is UNSET:
+            return
+        facts = self.ledger.get(getattr(request, "handoff", ""))
+        if facts is not None:
+            self.looked_at = facts
+            check_fence_owner(facts, fence, to.caller)
 
 
 def _overloaded() -> Overloaded:
@@ -173,6 +242,7 @@ _OPERATIONS: dict[type[Request], Callable[[Settling, Any, Address, Now], None]] 
     History: history,
     GetResult: result,
     Ack: ack,
+    Forget: forget,
     ListHandoffs: list_handoffs,
     Drain: drain,
     Suspend: suspend,
@@ -187,5 +257,6 @@ _OPERATIONS: dict[type[Request], Callable[[Settling, Any, Address, Now], None]] 
     ApprovalWait: approval_wait,
     ApprovalDecide: approval_decide,
     Approvals: approvals,
+    Export: export,
 }
 """What the engine carries out; `dispatch` and `complete` come in by methods of their own, `watch`, `stats` and `health` are the server's."""

@@ -7,6 +7,7 @@ from .core import result_of
 from .facts import RUNNING
 from .lookups import CheckpointsLookup, HistoryLookup, LastCheckpointLookup, ListLookup
 from .moments import Now
+from .retention import replaced_seq
 from .settling import Settling
 from .views import status_reply
 from .waiting import Address, ResultWaiter
@@ -32,7 +33,8 @@ def checkpoints(core: Settling, request: Checkpoints, to: Address, now: Now) -> 
         core.reply(to, CheckpointsReply(checkpoints=[], next=None), facts)
     else:
         limit = _page(core, request.limit)
-        core.reply(to, CheckpointsLookup(facts.position, facts.checkpoint, request.after, limit), facts)
+        after = max(request.after, replaced_seq(facts))  # Whether or not they have gone from the disk yet.
+        core.reply(to, CheckpointsLookup(facts.position, facts.checkpoint, after, limit), facts)
 
 
 def history(core: Settling, request: History, to: Address, now: Now) -> None:

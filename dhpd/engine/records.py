@@ -39,12 +39,13 @@ class Dispatched(Record, tag="dispatched", frozen=True):
 
 class Claimed(Record, tag="claimed", frozen=True):
     worker: str
-    session: str
     ttl_ms: int
     attempt: int
     was: Status
+    session: str = ""
     nonce: str | None = None
     detached: bool = False
+    token: str | None = None
 
 
 class Checkpointed(Record, tag="checkpointed", frozen=True):
@@ -126,7 +127,7 @@ class Resumed(Record, tag="resumed", frozen=True):
 
 
 class Dead(Record, tag="dead", frozen=True):
-    """Payload: the state of the checkpoint that a cap refused, if it was one."""
+    """Payload: the state of the checkpoint that a cap refused, if it was one. `since_ms`: when it was due, if that was earlier."""
 
     reason: str
     cap: str | None = None
@@ -136,6 +137,7 @@ class Dead(Record, tag="dead", frozen=True):
     kept_seq: int = 0
     kept_sha256: str | None = None
     kept_bytes: int = 0
+    since_ms: int = 0
 
 
 class Redriven(Record, tag="redriven", frozen=True):
@@ -198,6 +200,21 @@ class Acked(Record, tag="acked", frozen=True):
     pass
 
 
+class Exported(Record, tag="exported", frozen=True):
+    """A bundle was made of all records before this one. Stays here: it is no part of any bundle."""
+
+
+class Imported(Record, tag="imported", frozen=True):
+    """Records from elsewhere came before this one, which stays here. With the sums of those that had been pruned there."""
+
+    steps: int = 0
+    usd_nano: int = 0
+
+
+class Forgotten(Record, tag="forgotten", frozen=True):
+    """The last one: the handoff and all its records are gone. The next of the same id, if there is one, begins anew."""
+
+
 AnyRecord = (
     Dispatched
     | Claimed
@@ -220,6 +237,9 @@ AnyRecord = (
     | ApprovalDecided
     | CapabilityChecked
     | Acked
+    | Exported
+    | Imported
+    | Forgotten
 )
 
 

@@ -40,7 +40,14 @@ class Serving(Core):
         assert session is not None, "who is granted is connected"
         name = "" if detached else session.name
         changes = decide_claim(
-            handoff, worker=worker, session=name, ttl_ms=ttl_ms, nonce=nonce, detached=detached, now=now
+            handoff,
+            worker=worker,
+            session=name,
+            token=to.caller.token,
+            ttl_ms=ttl_ms,
+            nonce=nonce,
+            detached=detached,
+            now=now,
         )
         facts = self.change(handoff.id, handoff, changes, now)
         assert facts.fence > handoff.fence  # Invariant 1: a later holder has the larger fence.
@@ -112,11 +119,22 @@ class Serving(Core):
         yield
 
     def settle_all_due(self, now: Now) -> Iterator[None]:
-        """Whatever is due by the wall clock happens: delays end, sleepers wake, caps on time and approvals run out."""
-        due = self.ledger.wall_due(now.wall_ms)
-        while self.available and (facts := next(due, None)) is not None:
-            self.ledger.ripen(self.settle_due(facts, now), now.wall_ms)
+        """Whatever is due by the wall clock happens: delays end, sleepers wake, caps on time and approvals run out.
+
+        While the store is away only delays end, which needs no record; the rest is put off.
+        """
+        put_off: list[str] = []
+        for due in self.ledger.wall_due(now.wall_ms):
+            facts = self.settle_due(due, now) if self.available else due
+            self.ledger.ripen(facts, now.wall_ms)
+            if self.available:
+                self.ledger.mind(facts, now.wall_ms)
+            else:
+                put_off.append(facts.id)
             yield
+        for handoff in put_off:
+            if (present := self.ledger.get(handoff)) is not None:
+                self.ledger.mind(present, now.wall_ms)
 
     def end_wait(self, waiter: Waiter) -> None:
         """The wait is over, and nothing came."""
@@ -127,7 +145,7 @@ class Serving(Core):
             assert facts is not None, "what is waited for stays in memory"
             self.reply(waiter.address, result_of(facts), facts)
         elif isinstance(waiter, ApprovalWaiter):
-            self.reply_of_all(waiter.address, DecisionReply(decision=None))
+            self.reply(waiter.address, DecisionReply(decision=None), self.ledger.get(waiter.handoff or ""))
         else:
             self.reply_of_all(waiter.address, NothingToClaim())
 

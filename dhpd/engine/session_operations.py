@@ -11,6 +11,7 @@ from .claim_operations import draining
 from .facts import RUNNING
 from .holding import decide_goodbye
 from .moments import Now
+from .roles import may_hold
 from .sessions import disconnect_grace_ms
 from .settling import Settling
 from .views import rfc3339
@@ -22,7 +23,8 @@ FEATURES = ("bare", "checkpoints", "watch", "embedded")
 def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
     name = None if request.session is UNSET else request.session
     local = core.sessions.is_local(to.connection)
-    session, left = core.sessions.hello(to.connection, name)
+    session, left = core.sessions.hello(to.connection, name, to.caller.token)
+    core.sessions.introduce(to.connection, None if request.client is UNSET else request.client)
     for lease in session.leases.values():
         core.leases.restore(lease, now.lease_ms)
     for lease in left:
@@ -32,7 +34,7 @@ def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
         server=core.settings.server,
         protocol=PROTOCOL,
         session=session.name,
-        roles=["admin"],
+        roles=list(to.caller.told_roles()),
         limits=core.settings.limits,
         lease=replace(terms, disconnect_grace_ms=disconnect_grace_ms(terms.ttl_ms, local=local)),
         features=list(FEATURES),
@@ -65,9 +67,10 @@ def heartbeat(core: Settling, request: Heartbeat, to: Address, now: Now) -> None
     for ref in request.leases:
         facts = core.ledger.get(ref.handoff)
         lease = core.leases.get(ref.handoff, ref.fence)
-        held = facts is not None and facts.status == RUNNING and facts.fence == ref.fence
+        held = facts is not None and facts.status == RUNNING and facts.fence == ref.fence and may_hold(facts, to.caller)
         if facts is None:
-            lost.append(ref.handoff)
+            if core.tombstones.position_of(ref.handoff) <= core.journal.durable:
+                lost.append(ref.handoff)
         elif not held:
             # Invariant 7: what isn't on disk yet is left for a later beat to tell. A checkpoint of the next holder's,
             # which moves the anchor no further, changes nothing about the loss.

@@ -1,10 +1,13 @@
 """Sessions: which connections belong together, and which leases hang on them.
 
-Owns the names and who is connected. Does not own deadlines (`leases`), nor survives anything: after a restart a session
-is unknown until one of its connections says `hello`. Pure: fresh names are an argument.
+Owns the names, whose token's each is, and who is connected. Does not own deadlines (`leases`), nor survives anything: after
+a restart only what leases hang on is known of a session until one of its connections says `hello`. Pure: fresh names are
+an argument.
 """
 
 from collections.abc import Callable
+
+from dhp_protocol.errors import Forbidden
 
 from .leases import Lease
 
@@ -18,12 +21,18 @@ def disconnect_grace_ms(ttl_ms: int, *, local: bool) -> int:
 
 
 class Session:
-    """One client process, as the daemon sees it. `leases` holds those that hang on it, by (handoff, fence)."""
+    """One client process, as the daemon sees it. `leases` holds those that hang on it, by (handoff, fence).
 
-    __slots__ = ("anonymous", "connections", "leases", "name")
+    `token` is the name of the token whose it is (None: no token is in use); `asked_as` are names under which its connections
+    asked for approvals before they said `hello`.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("anonymous", "asked_as", "connections", "leases", "name", "token")
+
+    def __init__(self, name: str, token: str | None) -> None:
         self.name = name
+        self.token = token
+        self.asked_as: set[str] = set()
         self.anonymous = True  # Until a `hello`: it hears no events.
         self.connections: set[int] = set()
         self.leases: dict[tuple[str, int], Lease] = {}
@@ -35,6 +44,8 @@ class Sessions:
         self._by_name: dict[str, Session] = {}
         self._by_connection: dict[int, Session] = {}
         self._remote: set[int] = set()
+        self._clients: dict[int, str] = {}
+        self._asked_as: dict[int, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -51,7 +62,7 @@ class Sessions:
         """A new connection, from this machine (`local`) or another, is a session of its own until it says `hello`."""
         if not local:
             self._remote.add(connection)
-        self._join(connection, self._named(self._fresh_name()))
+        self._join(connection, self._named(self._fresh_name(), None))
 
     def is_local(self, connection: int) -> bool:
         """Whether the connection's end would be seen at once."""
@@ -65,18 +76,24 @@ class Sessions:
         """The session of that name, if any connection or lease of it is known."""
         return self._by_name.get(name)
 
-    def hello(self, connection: int, name: str | None) -> tuple[Session, list[Lease]]:
-        """The connection joins the session `name` (None: a fresh one).
+    def hello(self, connection: int, name: str | None, token: str | None = None) -> tuple[Session, list[Lease]]:
+        """The connection joins the session `name` (None: a fresh one), which is `token`'s.
 
         What it claimed without a `hello` comes along. Gives the session, and the leases of a session that it has left
-        and that has no other connection: they are in their grace from now on.
+        and that has no other connection: they are in their grace from now on. Raises `Forbidden` where the session is
+        another token's.
         """
+        known = None if name is None else self._by_name.get(name)
+        if known is not None and known.token != token:
+            raise Forbidden("That session is another token's: leave the session out, or name another one.")
         old = self._by_connection[connection]
-        session = self._named(self._fresh_name() if name is None else name)
+        session = self._named(self._fresh_name() if name is None else name, token)
         left: list[Lease] = []
         if session is not old:
             old.connections.discard(connection)
-            if old.anonymous:
+            if old.anonymous and old.token == token:
+                if old.name in self._asked_as.get(connection, ()):
+                    session.asked_as.add(old.name)
                 for key, lease in old.leases.items():
                     lease.session = session.name
                     session.leases[key] = lease
@@ -94,14 +111,37 @@ class Sessions:
         if session is None:
             return None
         self._remote.discard(connection)
+        self._clients.pop(connection, None)
+        self._asked_as.pop(connection, None)
         session.connections.discard(connection)
         self._forget_if_empty(session)
         return session, not session.connections
 
+    def introduce(self, connection: int, client: str | None) -> None:
+        """The connection says what it is, for people."""
+        if client is not None:
+            self._clients[connection] = client
+
+    def client_of(self, connection: int) -> str | None:
+        """What the connection says it is."""
+        return self._clients.get(connection)
+
+    def asks(self, connection: int) -> None:
+        """The connection asks for an approval: it is known for that, whatever session it joins later."""
+        session = self._by_connection.get(connection)
+        if session is not None:
+            self._asked_as.setdefault(connection, set()).add(session.name)
+
+    def asked_as(self, connection: int) -> frozenset[str]:
+        """Names of earlier sessions under which the connection, or its session, has asked for approvals."""
+        session = self._by_connection.get(connection)
+        of_session = () if session is None else session.asked_as
+        return frozenset((*of_session, *self._asked_as.get(connection, ())))
+
     def attach(self, lease: Lease) -> None:
         """The lease hangs on its session from now on."""
         if not lease.detached:
-            self._named(lease.session).leases[lease.handoff, lease.fence] = lease
+            self._named(lease.session, lease.token).leases[lease.handoff, lease.fence] = lease
 
     def adopt(self, lease: Lease, connection: int) -> bool:
         """The lease hangs on the connection's session from now on, if its own has no connection left; tells whether."""
@@ -124,10 +164,10 @@ class Sessions:
         if not session.connections and not session.leases:
             del self._by_name[session.name]
 
-    def _named(self, name: str) -> Session:
+    def _named(self, name: str, token: str | None) -> Session:
         session = self._by_name.get(name)
         if session is None:
-            session = self._by_name[name] = Session(name)
+            session = self._by_name[name] = Session(name, token)
         return session
 
     def _join(self, connection: int, session: Session) -> None:

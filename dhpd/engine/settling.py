@@ -12,9 +12,10 @@ from .apply import KEEPS_FENCE, apply
 from .facts import RUNNING, Handoff, Status
 from .journal import Batch, Extension, Journal
 from .moments import Now
-from .records import Cancelled, Claimed, Completed, Dead, Entry, Failed, Orphaned, Released, Suspended
+from .records import Cancelled, Claimed, Completed, Dead, Entry, Failed, Forgotten, Orphaned, Released, Suspended
+from .roles import may_claim, not_a_worker
 from .serving import NONCE_KEPT_MS, Serving
-from .waiting import Waiter
+from .waiting import ApprovalWaiter, ClaimWaiter, Waiter
 
 FLUSH_AFTER_MS = 1_000
 """The table of facts lags this much behind, at least."""
@@ -47,9 +48,14 @@ class Settling(Serving):
             self.ledger.take_up(handoff, now.wall_ms)
             if handoff.status != RUNNING and now.wall_ms - handoff.updated_at_ms < NONCE_KEPT_MS:
                 self.ledger.hold_ended(handoff, now.lease_ms)
+        tail = list(tail)
+        # What a forgotten handoff's records added up to is gone, and some of them may be.
+        void = {entry.handoff: entry.position for entry in tail if isinstance(entry.record, Forgotten)}
         for entry in tail:
             before = self.ledger.get(entry.handoff)
-            if before is None or entry.position > before.position:
+            if entry.position <= void.get(entry.handoff, 0):
+                pass
+            elif before is None or entry.position > before.position:
                 after = apply(before, entry)
                 self.ledger.put(entry.handoff, after, now.wall_ms)
                 if isinstance(entry.record, _ENDS_HOLD):
@@ -113,12 +119,12 @@ class Settling(Serving):
 
     def committed(self, now: Now, failed: frozenset[str] = frozenset()) -> Batch:
         """The batch is on disk, but for the handoffs in `failed`, whose changes are undone."""
-        batch, undone = self.journal.committed(failed)
+        batch, undone, restored = self.journal.committed(failed)
         if failed:
             self._drop_undone_claims(undone)
-            for handoff, before in self.journal.undo_of(batch, failed):
+            for handoff, before in restored.items():
                 self._restore(handoff, before, now)
-            lacking = dict.fromkeys(failed, (self.journal.covered + 1, now.lease_ms))
+            lacking = dict.fromkeys(restored, (self.journal.covered + 1, now.lease_ms))
             self.ledger.mark_dirty_again({**batch.flushed, **lacking}, self.journal.durable)
         for entry in batch.entries:
             record = entry.record
@@ -136,6 +142,7 @@ class Settling(Serving):
     def rolled_back(self, now: Now) -> None:
         """Nothing since the last commit is on disk: memory goes back to it."""
         undo, back, batches = self.journal.rolled_back()
+        self.tombstones.rolled_back(self.journal.durable)
         flushed: dict[str, tuple[int, int]] = {}
         for batch in reversed(batches):  # What a handoff lacks it lacks from the oldest batch's position on.
             flushed.update(batch.flushed)
@@ -160,17 +167,29 @@ class Settling(Serving):
         if before is not None and before.status == RUNNING:
             lease = self.leases.get(handoff, before.fence)
             assert lease is not None, "leases live outside of what is undone"
+            lease.refusal = None
+            lease.checked.clear()  # What was noted as recorded may have been undone.
+            self.leases.cap_stalls(lease, before.budget.stall_ms)
             self.leases.mind_again(lease)
         if before is None:
             for waiter in (*self.waiting.results_of(handoff), *self.waiting.claims_of(handoff)):
                 self.waiting.remove(waiter)
                 self._go_back(waiter)
+        for asked in self.waiting.decisions_of(handoff):
+            self.waiting.remove(asked)
+            self._go_back(asked)
 
     def _go_back(self, waiter: Waiter) -> None:
         """Takes its place again, if there is still something to wait for, and somebody who can be granted it."""
-        if waiter.handoff is not None and self.ledger.get(waiter.handoff) is None:
+        facts = None if waiter.handoff is None else self.ledger.get(waiter.handoff)
+        if waiter.handoff is not None and facts is None:
             sentence = "The handoff waited for could not be kept: dispatch it again."
             self.reply(waiter.address, StoreUnavailable(sentence))
+        elif isinstance(waiter, ApprovalWaiter) and (facts is None or waiter.approval not in (facts.approvals or {})):
+            sentence = "The approval waited for could not be kept: ask for it again."
+            self.reply(waiter.address, StoreUnavailable(sentence))
+        elif isinstance(waiter, ClaimWaiter) and not may_claim(waiter.address.caller):
+            self.reply(waiter.address, not_a_worker())
         elif self.sessions.of(waiter.address.connection) is None:
             self.reply(waiter.address, StoreUnavailable("The store could not keep this: send the same request again."))
         else:
@@ -182,7 +201,7 @@ class Settling(Serving):
             if isinstance(record, Claimed):
                 self._drop_lease(entry.handoff, record.fence)
                 if record.nonce is not None:
-                    self.ledger.drop_nonce(record.worker, record.nonce, entry.handoff, record.fence)
+                    self.ledger.drop_nonce(record.worker, record.nonce, entry.handoff, record.fence, record.token)
 
     def _drop_lease(self, handoff: str, fence: int) -> None:
         lease = self.leases.drop(handoff, fence)

@@ -4,15 +4,17 @@ Owns how amounts are added, to the handoff and to all its ancestors in one chang
 and how dead work comes back. Nothing spent is ever taken back. Pure.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 from msgspec import Raw, Struct
 
-from dhp_protocol.errors import BudgetExceeded, WrongState
+from dhp_protocol.errors import BudgetExceeded, StoreUnavailable, WrongState
 
 from .budget import Account, Budget, added, budget_exceeded, exceeded
 from .facts import CANCELLED, COMPLETED, DEAD, Handoff
 from .moments import Now
+from .notes import nonce_mark
 from .records import BudgetAdded, Change, Dead, Redriven, Spent
 
 
@@ -45,7 +47,8 @@ def decide_parking(
 ) -> Change:
     """The handoff is dead because a write would have passed a cap; what that write brought is kept."""
     details = refusal.details
-    reason = f"{details['cap']}: {details['used']} of {details['limit']} used, {details['asked']} asked"
+    whose = "" if details["whose"] == handoff.id else f" of {details['whose']}"
+    reason = f"{details['cap']}{whose}: {details['used']} of {details['limit']} used, {details['asked']} asked"
     record = Dead(
         n=handoff.n + 1,
         at_ms=now.wall_ms,
@@ -116,7 +119,11 @@ def decide_redrive(
     kept_state: bytes | None,
     now: Now,
 ) -> RedriveDecision:
-    """Dead work comes back: failures, stalls, repeats and invalid results start anew, and what a cap refused is applied first."""
+    """Dead work comes back: failures, stalls, repeats and invalid results start anew, and what a cap refused is applied first.
+
+    Raises `BudgetExceeded`, and changes nothing, where that still doesn't fit, or the time is used up. `kept_state` was read
+    before; where it isn't the one that is kept now, the redrive is to be sent again.
+    """
     if handoff.status != DEAD:
         sentence = f"The handoff is {handoff.status}, not dead."
         raise WrongState(sentence, handoff=handoff.id, status=handoff.status)
@@ -128,12 +135,16 @@ def decide_redrive(
         changes.append(Change(_budget_added(handoff, budget, None, now)))
         n += 1
     kept = handoff.kept
+    if kept is None or not kept.seq:
+        kept_state = None
+    elif kept_state is None or hashlib.sha256(kept_state).hexdigest() != kept.sha256:
+        raise StoreUnavailable("The kept checkpoint could not be read: send the same request again.", after_ms=50)
     amounts = Amounts(0, 0) if kept is None else Amounts(kept.steps, kept.usd_nano)
     own = Account(handoff.id, budget, handoff.steps, handoff.usd_nano)
     refusal = exceeded([own, *(account(ancestor) for ancestor in ancestors)], amounts.steps, amounts.usd_nano)
     if refusal is not None:
         raise refusal
-    dead_ms = handoff.dead_ms + max(0, now.wall_ms - handoff.updated_at_ms)
+    dead_ms = handoff.dead_ms + max(0, now.wall_ms - handoff.died_at_ms)
     _still_over(handoff, budget, dead_ms, now)
     record = Redriven(
         n=n + 1,
@@ -161,6 +172,6 @@ def _still_over(handoff: Handoff, budget: Budget, dead_ms: int, now: Now) -> Non
         raise budget_exceeded("max_wallclock_ms", cap_ms, used_ms, 1, handoff.id)
 
 
-def done_before(handoff: Handoff, nonce: str | None) -> bool:
-    """Whether an operation with this nonce was carried out on this handoff lately."""
-    return nonce is not None and nonce in handoff.nonces
+def done_before(handoff: Handoff, operation: str, nonce: str | None) -> bool:
+    """Whether this operation was carried out on this handoff with this nonce lately."""
+    return nonce is not None and nonce_mark(operation, nonce) in handoff.nonces

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from dhp_protocol.errors import NotFound, WrongState
+from dhp_protocol.errors import InvalidRequest, NotFound, WrongState
 from dhp_protocol.messages import Resume, Suspend
 
 from .approvals import decide_approval_expiry, decision_of
@@ -18,7 +18,7 @@ from .moments import Now
 from .records import Change, Dead, Resumed, Suspended
 
 FOREIGN_REASONS = ("exported", "imported")
-"""Suspended by a move to or from another daemon: `resume` then needs `force`."""
+"""Suspended by a move to or from another daemon."""
 
 
 def decide_suspend(handoff: Handoff, request: Suspend, now: Now) -> Sequence[Change]:
@@ -29,6 +29,9 @@ def decide_suspend(handoff: Handoff, request: Suspend, now: Now) -> Sequence[Cha
     elif handoff.final or handoff.status == SUSPENDED:
         sentence = f"The handoff is {handoff.status}: it can't be suspended."
         raise WrongState(sentence, handoff=handoff.id, status=handoff.status)
+    if request.reason in FOREIGN_REASONS:
+        sentence = f"The reasons {' and '.join(FOREIGN_REASONS)} are the daemon's own: give another."
+        raise InvalidRequest(sentence, member="reason")
     approval = None if request.approval is UNSET else request.approval
     if approval is not None and approval not in (handoff.approvals or {}):
         raise NotFound("This handoff has no such approval: ask with approval_request first.", approval=approval)
@@ -41,7 +44,7 @@ def decide_suspend(handoff: Handoff, request: Suspend, now: Now) -> Sequence[Cha
         wake_at_ms=0 if request.wake_ms is UNSET else max(1, now.wall_ms + request.wake_ms),
         approval=approval,
     )
-    if approval is not None and decision_of(handoff, (handoff.approvals or {})[approval], now) is not None:
+    if approval is not None and decision_of((handoff.approvals or {})[approval], now) is not None:
         # It has been decided already: the work comes back in the same change.
         return Change(suspended), _resumed(handoff.n + 2, suspended.fence + 1, "approval", now)
     return (Change(suspended),)
@@ -52,8 +55,8 @@ def decide_resume(handoff: Handoff, request: Resume, now: Now) -> Sequence[Chang
     if handoff.status != SUSPENDED:
         sentence = f"The handoff is {handoff.status}, not suspended."
         raise WrongState(sentence, handoff=handoff.id, status=handoff.status)
-    if handoff.reason in FOREIGN_REASONS and not request.force:
-        sentence = f"The handoff was {handoff.reason} and may run elsewhere: resume with force if it doesn't."
+    if handoff.reason == "exported" and not request.force:
+        sentence = "The handoff was exported and may run elsewhere: resume with force if it doesn't."
         raise WrongState(sentence, handoff=handoff.id, status=handoff.status, reason=handoff.reason)
     return (_resumed(handoff.n + 1, handoff.fence + 1, "resume", now),)
 
@@ -77,7 +80,7 @@ def next_wall_ms(handoff: Handoff, wall_ms: int) -> int | None:
     """
     if handoff.final:
         return None
-    moments = [approval.expires_at_ms for approval in (handoff.approvals or {}).values() if approval.decision is None]
+    moments = [handoff.open_until_ms] if handoff.open_until_ms else []
     if handoff.status == PENDING and handoff.not_before_ms > wall_ms:
         moments.append(handoff.not_before_ms)
     if handoff.status == SUSPENDED and handoff.wake_at_ms:
@@ -95,25 +98,28 @@ def decide_due(handoff: Handoff, now: Now) -> Sequence[Change]:
         return (
             Change(
                 Dead(
-                    n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence + 1, reason=sentence, cap="max_wallclock_ms"
+                    n=handoff.n + 1,
+                    at_ms=now.wall_ms,
+                    fence=handoff.fence + 1,
+                    reason=sentence,
+                    cap="max_wallclock_ms",
+                    since_ms=end_ms if end_ms < now.wall_ms else 0,
                 )
             ),
         )
     if handoff.final:
         return ()
-    for approval in (handoff.approvals or {}).values():
-        if approval.decision is None and approval.expires_at_ms <= now.wall_ms:
-            expired = decide_approval_expiry(handoff, approval, now)
-            if handoff.status == SUSPENDED and handoff.wake_approval == approval.id:
-                return expired, _resumed(handoff.n + 2, handoff.fence + 1, "approval", now)
-            return (expired,)
+    if handoff.open_until_ms and handoff.open_until_ms <= now.wall_ms:
+        approvals = (handoff.approvals or {}).values()
+        due = next(each for each in approvals if each.decision is None and each.expires_at_ms <= now.wall_ms)
+        return decide_approval_expiry(handoff, due, now), *decide_woken(handoff, due.id, now)
     if handoff.status == SUSPENDED and handoff.wake_at_ms and handoff.wake_at_ms <= now.wall_ms:
         return (_resumed(handoff.n + 1, handoff.fence + 1, "wake", now),)
     return ()
 
 
 def decide_woken(handoff: Handoff, approval: str, now: Now) -> Sequence[Change]:
-    """What the decision on `approval` means for work that waits for it."""
+    """What the decision on `approval`, which is the record before this one, means for work that waits for it."""
     if handoff.status == SUSPENDED and handoff.wake_approval == approval:
-        return (_resumed(handoff.n + 1, handoff.fence + 1, "approval", now),)
+        return (_resumed(handoff.n + 2, handoff.fence + 1, "approval", now),)
     return ()

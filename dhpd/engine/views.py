@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
+from dhp_protocol.money import usd
 from dhp_protocol.replies import StatusReply
 
 from .budget import budget_view
 from .facts import Handoff
-from .money import usd
 from .records import AnyRecord, BudgetAdded, Dispatched
 
 _HIDDEN = frozenset(("session", "nonce", "has_schema", "capable", "keep_checkpoints", "dead_ms"))
 """Members of a record that only the daemon needs; a session's name and a nonce are as good as a key."""
-_TIMES = {"not_before_ms": "not_before", "wake_at_ms": "wake_at", "expires_at_ms": "expires_at"}
+_TIMES = {"not_before_ms": "not_before", "since_ms": "since", "wake_at_ms": "wake_at", "expires_at_ms": "expires_at"}
 _MONEY = {"usd_nano": "usd", "kept_usd_nano": "kept_usd"}
 
 

@@ -13,14 +13,16 @@ from dhp_protocol.messages import RequestId
 
 from .deadlines import Deadlines
 from .line import Line
+from .roles import ADMIN, Caller
 
 
 class Address(Struct, frozen=True, gc=False):
-    """Where an answer goes: a connection, the request's `id`, and the form of its frame."""
+    """Where an answer goes: a connection, the request's `id`, and the form of its frame; and who asked."""
 
     connection: int
     request_id: RequestId | UnsetType
     counted: bool
+    caller: Caller = ADMIN
 
 
 class Waiter:
@@ -95,7 +97,7 @@ class Waiting:
         self._for_result: dict[str, Line[ResultWaiter]] = {}
         self._for_decision: dict[str, Line[ApprovalWaiter]] = {}
         self._by_connection: dict[int, Line[Waiter]] = {}
-        self._by_nonce: dict[tuple[str, str], ClaimWaiter] = {}
+        self._by_nonce: dict[tuple[str | None, str, str], ClaimWaiter] = {}
         self._claims = 0
 
     def claims(self) -> int:
@@ -116,7 +118,7 @@ class Waiting:
         if isinstance(waiter, ClaimWaiter):
             self._claims += 1
             if waiter.nonce is not None:
-                self._by_nonce[waiter.worker, waiter.nonce] = waiter
+                self._by_nonce[waiter.address.caller.token, waiter.worker, waiter.nonce] = waiter
 
     def remove(self, waiter: Waiter) -> bool:
         """It waits no more; tells whether it did."""
@@ -130,13 +132,14 @@ class Waiting:
         self._deadlines.remove(waiter)
         if found and isinstance(waiter, ClaimWaiter):
             self._claims -= 1
-            if waiter.nonce is not None and self._by_nonce.get((waiter.worker, waiter.nonce)) is waiter:
-                del self._by_nonce[waiter.worker, waiter.nonce]
+            key = (waiter.address.caller.token, waiter.worker, waiter.nonce or "")
+            if waiter.nonce is not None and self._by_nonce.get(key) is waiter:
+                del self._by_nonce[key]
         return found
 
-    def claim_with_nonce(self, worker: str, nonce: str) -> ClaimWaiter | None:
-        """The same worker's waiting claim with the same nonce."""
-        return self._by_nonce.get((worker, nonce))
+    def claim_with_nonce(self, worker: str, nonce: str, token: str | None = None) -> ClaimWaiter | None:
+        """The same token's and worker's waiting claim with the same nonce."""
+        return self._by_nonce.get((token, worker, nonce))
 
     def first_claim(self, kind: str, handoff: str, *, orphaned: bool) -> ClaimWaiter | None:
         """Who came first among those that would take this handoff."""

@@ -27,7 +27,7 @@ def dispatch(core: Settling, prepared: PreparedDispatch, to: Address, now: Now) 
     if core.draining:
         raise draining()
     parent = None
-    if prepared.request.parent is not UNSET and core.ledger.get(prepared.request.parent) is not None:
+    if prepared.request.parent is not UNSET and core.find(prepared.request.parent) is not None:
         parent = core.looked_at = core.look(prepared.request.parent, now)
     changes = decide_dispatch(prepared, parent, core.purged_fence, now)
     facts = core.change(prepared.handoff, None, changes, now)
@@ -45,14 +45,18 @@ def checkpoint(core: Settling, request: Checkpoint, to: Address, now: Now) -> No
     lease = core.renew(facts, now)
     if record is not None:
         core.leases.moved(lease, now.lease_ms)
-    if request.activity is not UNSET:
-        note_activity(core, facts, lease, request.activity, now)
+        if request.activity is not UNSET:  # A checkpoint sent again isn't another activity.
+            note_activity(core, facts, lease, request.activity, now)
     core.reply(to, decision.answer, facts)
 
 
 def complete(core: Settling, request: Complete, verdict: ResultInvalid | None, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
-    decision = decide_complete(facts, request, verdict, core.settings.limits, now)
+    lease = core.leases.get(facts.id, request.fence)
+    unheard = None if lease is None else lease.unheard_refusal(to.connection)
+    decision = decide_complete(facts, request, verdict, core.settings.limits, now, refused_before=unheard)
+    if lease is not None and decision.refusal is not None:
+        lease.refusal = (decision.sha256, to.connection) if decision.changes else None
     if decision.changes:
         take = core.change if decision.refusal is None else core.end_hold
         facts = core.looked_at = take(facts.id, facts, decision.changes, now)

@@ -11,13 +11,14 @@ from msgspec import UNSET, Struct
 from dhp_protocol.errors import CheckpointConflict, OutOfOrder, ResultInvalid, TooLarge
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Checkpoint, Complete
+from dhp_protocol.money import nano_usd
 from dhp_protocol.replies import CheckpointReply
 
 from .facts import Handoff
 from .fencing import check_fence, ended_by
 from .moments import Now
-from .money import nano_usd
 from .records import Change, Checkpointed, Completed, Dead, ResultRefused
+from .retention import replaced_seq
 
 
 class OlderCheckpoint(Struct, frozen=True):
@@ -58,6 +59,8 @@ def decide_checkpoint(handoff: Handoff, request: Checkpoint, limits: Limits, now
         if sha256 != newest.sha256:
             raise checkpoint_conflict(seq, newest.sha256, sha256)
         return CheckpointDecision(None, state, CheckpointReply(seq=seq, sha256=sha256, duplicate=True))
+    if seq <= replaced_seq(handoff):
+        raise out_of_order(seq, handoff.seq + 1, replaced_seq(handoff) + 1)
     if seq <= handoff.seq:
         return CheckpointDecision(
             None, state, OlderCheckpoint(handoff.id, handoff.position, seq, sha256, handoff.seq + 1)
@@ -98,31 +101,42 @@ def out_of_order(seq: int, expected: int, first_kept: int | None) -> OutOfOrder:
 
 
 class CompleteDecision(Struct, frozen=True):
-    """`refusal` is what to answer where the result doesn't fit."""
+    """`refusal` is what to answer where the result doesn't fit; `sha256` is the result's."""
 
     changes: Sequence[Change]
     duplicate: bool
+    sha256: str
     refusal: ResultInvalid | None = None
 
 
 def decide_complete(
-    handoff: Handoff, request: Complete, verdict: ResultInvalid | None, limits: Limits, now: Now
+    handoff: Handoff,
+    request: Complete,
+    verdict: ResultInvalid | None,
+    limits: Limits,
+    now: Now,
+    *,
+    refused_before: str | None = None,
 ) -> CompleteDecision:
     """The result, or the same one again. `verdict` is what the output schema says of it (None: it fits).
 
+    `refused_before` is the hash of a result whose refusal may not have been heard: that one sent again isn't counted again.
     The fence comes first: a late writer hears that it is late, whatever its result is like.
     """
     result = bytes(request.result)
     sha256 = hashlib.sha256(result).hexdigest()
     # Invariant 4: a completed result never changes; only the very same bytes are the same write again.
     if ended_by(handoff, request.fence, "completed") and handoff.result_sha256 == sha256:
-        return CompleteDecision((), True)
+        return CompleteDecision((), True, sha256)
     hold = check_fence(handoff, request.fence)
     if len(result) > limits.max_result_bytes:
         sentence = f"A result may have {limits.max_result_bytes} bytes: keep large data elsewhere and name it."
         raise TooLarge(sentence, member="result", limit=limits.max_result_bytes, size=len(result))
     if verdict is not None:
-        return CompleteDecision(_refused(handoff, hold.worker, verdict, result, sha256, now), False, verdict)
+        if sha256 == refused_before:
+            verdict.details["left"] = handoff.budget.max_invalid_results - handoff.invalid_results
+            return CompleteDecision((), False, sha256, verdict)
+        return CompleteDecision(_refused(handoff, hold.worker, verdict, result, sha256, now), False, sha256, verdict)
     record = Completed(
         n=handoff.n + 1,
         at_ms=now.wall_ms,
@@ -131,7 +145,7 @@ def decide_complete(
         sha256=sha256,
         bytes=len(result),
     )
-    return CompleteDecision((Change(record, result),), False)
+    return CompleteDecision((Change(record, result),), False, sha256)
 
 
 def _refused(

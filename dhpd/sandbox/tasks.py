@@ -8,12 +8,14 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
+from dhp_protocol.decoding import RequestFault, decode_request
 from dhp_protocol.intent import canonical, parse_exact
 from dhp_protocol.limits import Limits
-from dhp_protocol.messages import Dispatch
+from dhp_protocol.messages import Dispatch, RequestId
 from dhpd.engine.dispatching import NamedIntent, name_intent
 from dhpd.schemas.compiling import Validator, compile_schema
 from dhpd.schemas.patterns import compile_pattern
@@ -38,6 +40,7 @@ class Tasks:
         self.by_name: dict[str, Callable[..., bytes]] = {
             "name": name,
             "canonical": canonical_form,
+            "explain": explain,
             "check": self.check,
             "judge": self.judge,
         }
@@ -81,6 +84,30 @@ def canonical_form(text: bytes, member: bytes) -> bytes:
     """The canonical form of a JSON value; raises `InvalidRequest` naming the member."""
     named = member.decode()
     return canonical(parse_exact(text, member=named), member=named)
+
+
+class Explanation(msgspec.Struct, omit_defaults=True):
+    """What is wrong with a request, and the `id` to answer it under; no `code`: nothing is."""
+
+    id: RequestId | msgspec.UnsetType = msgspec.UNSET
+    code: str = ""
+    message: str = ""
+    details: dict[str, Any] = {}
+
+
+decode_explanation = msgspec.json.Decoder(Explanation).decode
+"""What `explain` answers."""
+
+
+def explain(body: bytes, max_depth: bytes) -> bytes:
+    """Why a frame's body is no good request."""
+    explanation = Explanation()
+    try:
+        decode_request(body, int(max_depth))
+    except RequestFault as fault:
+        error = fault.error
+        explanation = Explanation(fault.request_id, error.code, error.message, error.details)
+    return msgspec.json.encode(explanation)
 
 
 @contextmanager

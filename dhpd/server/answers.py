@@ -6,7 +6,7 @@ and no faster than the peer reads. Does not own when something may leave (`dhpd.
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec import Struct
 from dhp_protocol.errors import DHPError, Internal, StoreUnavailable
 from dhp_protocol.replies import error_reply_body, reply_body
 from dhpd.engine.facts import RUNNING
-from dhpd.engine.lookups import Lookup
+from dhpd.engine.lookups import Lookup, first_seq_shown
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Notice, Reply
 from dhpd.engine.waiting import Address
@@ -43,6 +43,7 @@ class Answers:
         self._clock = clock
         self._max_frame_bytes = max_frame_bytes
         self._connections = connections
+        self._seqs_in_use: dict[str, Counter[int]] = {}
         self._reads: dict[tuple[int, bool], deque[Reply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,6 +83,7 @@ class Answers:
 
     def _read_later(self, reply: Reply, lookup: Lookup) -> None:
         """Pages and small answers of a connection are read one after the other, each kind by itself."""
+        self._use(reply, 1)
         key = (reply.to.connection, isinstance(lookup, PAGES))
         line = self._reads.get(key)
         if line is not None:
@@ -97,14 +99,30 @@ class Answers:
         while line:
             reply = line.popleft()
             connection = self._connections.get(key[0])
-            if connection is None:
-                continue
-            await connection.writable.wait()
-            answer = await self._resolve(reply)
-            if self._connections.get(key[0]) is connection:
-                self._send(connection, reply.to, answer)
-                connection.flush()
+            if connection is not None:
+                await connection.writable.wait()
+                answer = await self._resolve(reply)
+                if self._connections.get(key[0]) is connection:
+                    self._send(connection, reply.to, answer)
+                    connection.flush()
+            self._use(reply, -1)
         del self._reads[key]
+
+    def first_in_use(self, handoff: str) -> int | None:
+        """From which seq on its checkpoints are still to be read for answers (None: from none)."""
+        return min(self._seqs_in_use[handoff]) if handoff in self._seqs_in_use else None
+
+    def _use(self, reply: Reply, change: int) -> None:
+        lookup: Any = reply.answer
+        seq = first_seq_shown(lookup)
+        if seq is None or reply.handoff is None:
+            return
+        in_use = self._seqs_in_use.setdefault(reply.handoff, Counter())
+        in_use[seq] += change
+        if not in_use[seq]:
+            del in_use[seq]
+        if not in_use:
+            del self._seqs_in_use[reply.handoff]
 
     async def _resolve(self, reply: Reply) -> Struct | DHPError:
         try:

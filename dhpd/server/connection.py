@@ -5,9 +5,9 @@ means is the desk's business.
 """
 
 import asyncio
-import select
 import socket
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Protocol, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -18,11 +18,13 @@ from dhp_protocol.messages import AnyRequest, RequestId
 from dhp_protocol.replies import error_reply_body
 from dhpd.config import Config
 
+from .long_frames import LONG_BODY_BYTES, decode_long
+from .peers import has_ended, is_local, keep_alive
+
 DRAIN_S = 1.0
 """How long a connection that is closed after an answer is still read from, so that the answer arrives."""
 UNREAD_S = 30.0
 """How long a peer that has ended its input may leave its answers unread."""
-KEEPALIVE_IDLE_S = 15
 TURN_FRAMES = 64
 """So many frames of one connection are taken in, then the others have their turn."""
 TURN_BYTES = 64 * 1024
@@ -37,6 +39,9 @@ class Desk(Protocol):
 
     def request(self, connection: "Connection", request: AnyRequest, counted: bool) -> None:
         """A good request has come."""
+
+    async def explain(self, connection: "Connection", body: bytes) -> RequestFault | None:
+        """What is wrong with a request, however long that takes to find; None: nothing is."""
 
     def waiting(self, connection: "Connection") -> int:
         """How many of the connection's unanswered requests wait for something that others do."""
@@ -55,6 +60,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, number: int, desk: Desk, config: Config) -> None:
         self.number = number
         self.local = False
+        self.over_tcp = True
         self.unanswered = 0
         self.writable = asyncio.Event()
         self.writable.set()
@@ -66,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._taken_bytes = 0  # Since there was last nothing to answer.
         self._more = False  # There may be frames in the framer that haven't been taken in.
         self._turn: asyncio.Handle | None = None
+        self._long: asyncio.Task[None] | None = None  # Takes in a long frame; those behind it wait in the framer.
         self._paused = False
         self._input_ended = False
         self._closing = False
@@ -78,9 +85,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by class.
         self._transport = transport
-        self.local = _is_local(transport)
+        self.local = is_local(transport)
+        self.over_tcp = transport.get_extra_info("socket").family != socket.AF_UNIX
         transport.set_write_buffer_limits(high=self._config.max_unsent_bytes)
-        _keep_alive(transport.get_extra_info("socket"))
+        keep_alive(transport.get_extra_info("socket"))
         if not self._desk.opened(self):
             self.send_error(UNSET, Overloaded("All connections are taken: try again later.", after_ms=1000), False)
             self.flush()
@@ -105,7 +113,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._closing = True
         self.writable.set()
-        for handle in (self._turn, self._last_moment, self._unread):
+        for handle in (self._turn, self._last_moment, self._unread, self._long):
             if handle is not None:
                 handle.cancel()
         self._desk.closed(self)
@@ -141,10 +149,25 @@ class Connection(asyncio.Protocol):
         if self._out:
             data = b"".join(self._out)
             self._out.clear()
-            if self._transport is not None and not self._transport.is_closing():
+            if self._transport is not None and not self._transport.is_closing() and not self._ended:
                 self._transport.write(data)
         if self._paused:
             self._consider_reading()
+        self._end_when_answered()
+
+    def bound_frames(self, max_bytes: int) -> None:
+        """From the next frame on, a body may have so many bytes."""
+        self._framer.max_frame_bytes = max_bytes
+
+    def end_soon(self) -> None:
+        """Takes nothing more in, and ends the connection once what was asked is answered, or after a second."""
+        if self._transport is None or self._closing:
+            return
+        self._closing = True
+        self._more = False
+        self._last_moment = asyncio.get_running_loop().call_later(DRAIN_S, self._transport.abort)
+        self._desk.input_ended(self)
+        self._desk.worked()
         self._end_when_answered()
 
     def abort(self) -> None:
@@ -165,6 +188,8 @@ class Connection(asyncio.Protocol):
         self._more = len(data) >= TURN_BYTES
         for taken, item in enumerate(self._framer.feed(data), 1):
             self._take(item)
+            if self._closing:
+                break
             if taken == TURN_FRAMES or self._full():
                 self._more = True
                 break
@@ -182,18 +207,37 @@ class Connection(asyncio.Protocol):
             self._desk.input_ended(self)
 
     def _decode(self, frame: Frame) -> None:
+        self.unanswered += 1
+        self._taken_bytes += len(frame.body)
+        if len(frame.body) > LONG_BODY_BYTES:
+            self._long = asyncio.get_running_loop().create_task(self._decode_long(frame))
+            return
         try:
             request = decode_request(frame.body, self._config.max_depth)
         except RequestFault as fault:
-            self.send_error(fault.request_id, fault.error, frame.counted)
-            return
-        self.unanswered += 1
-        self._taken_bytes += len(frame.body)
-        self._desk.request(self, request, frame.counted)
+            self._answer_fault(fault, frame.counted)
+        else:
+            self._desk.request(self, request, frame.counted)
+
+    async def _decode_long(self, frame: Frame) -> None:
+        try:
+            explain = partial(self._desk.explain, self)
+            request = await decode_long(frame.body, self._config.max_depth, explain)
+        except RequestFault as fault:
+            self._long = None
+            self._answer_fault(fault, frame.counted)
+        else:
+            self._long = None
+            self._desk.request(self, request, frame.counted)
+        self._worked()
+
+    def _answer_fault(self, fault: RequestFault, counted: bool) -> None:
+        self.unanswered -= 1
+        self.send_error(fault.request_id, fault.error, counted)
 
     def _full(self) -> bool:
         """Whether what is taken in and not answered, or not read by the peer, has reached its bound."""
-        if not self.writable.is_set():
+        if self._long is not None or not self.writable.is_set():
             return True
         max_requests, max_bytes = self._config.max_inflight_requests, self._config.max_inflight_bytes
         if self.unanswered < max_requests and self._taken_bytes < max_bytes:
@@ -233,7 +277,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         # While answers lie unread nothing is read either, so the end of its input may not have been seen.
-        if self._input_ended or self._closing or _has_ended(self._transport.get_extra_info("socket")):
+        if self._input_ended or self._closing or has_ended(self._transport.get_extra_info("socket")):
             self._transport.abort()
         else:
             self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
@@ -249,39 +293,12 @@ class Connection(asyncio.Protocol):
             return
         self._ended = True
         loop = asyncio.get_running_loop()
+        wait_s = UNREAD_S if self._input_ended else DRAIN_S
         if self._input_ended:
             transport.close()
-            self._last_moment = loop.call_later(UNREAD_S, transport.abort)
         else:
             self._closing = True
             if transport.can_write_eof():
                 transport.write_eof()
-            self._last_moment = loop.call_later(DRAIN_S, transport.abort)
-
-
-def _is_local(transport: asyncio.Transport) -> bool:
-    """Whether the peer is on this machine, so that its end is seen at once."""
-    peer = transport.get_extra_info("peername")
-    if not isinstance(peer, tuple):
-        return True
-    host = str(peer[0])
-    return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
-
-
-def _has_ended(sock: Any) -> bool:
-    """Whether the peer will send nothing more, even if something that it sent is still to be read."""
-    if sock is None or not hasattr(select, "POLLRDHUP"):
-        return False
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLRDHUP)
-    return bool(poll.poll(0))
-
-
-def _keep_alive(sock: Any) -> None:
-    """A peer whose host is gone is noticed, even when nothing is said."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", KEEPALIVE_IDLE_S), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        if self._last_moment is None:
+            self._last_moment = loop.call_later(wait_s, transport.abort)

@@ -39,8 +39,10 @@ from .desk import Desk
 from .directory import DataDirectory, DirectoryInUse
 from .listeners import AddressTaken, SocketFile, addresses_of, listen, socket_files
 from .open_files import fitted_to_open_files
+from .pruner import Pruner
 from .reporting import Reporter
 from .ticker import Ticker
+from .tokens import Tokens
 
 SWITCH_INTERVAL_S = 0.0005
 """The store's thread takes the GIL back once a row: the default of 5 ms would stall it behind any busy stretch."""
@@ -56,10 +58,19 @@ class CannotRun(Exception):
 class Daemon:
     """One running daemon; `store` may be another backend than SQLite in DIR."""
 
-    def __init__(self, config: Config, store: StoreBackend, directory_lost: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: StoreBackend,
+        directory_lost: Callable[[], bool] = lambda: False,
+        tokens: Tokens | None = None,
+    ) -> None:
         self._config = config
         self._store = store
         self._directory_lost = directory_lost
+        self._tokens = tokens
+        self._follower: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
         self._clock = Clock()
         self._numbers = count(1)
         self._servers: list[asyncio.Server] = []
@@ -105,15 +116,22 @@ class Daemon:
             lambda: (self._commits.commits, self._commits.records),
         )
         self._ticker = Ticker(engine, self._clock, self._ticked, self._fail)
-        self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke)
+        self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke, self._tokens)
         self._writer = asyncio.create_task(self._commits.run())
-        self._writer.add_done_callback(self._writer_ended)
+        self._writer.add_done_callback(self._task_ended)
         del loaded
         await self._commits.flushed()
         gc.enable()
         gc.collect()
         gc.freeze()  # What was loaded lives long: the collector need not look at it again.
         self._ticker.start()
+        pruner = Pruner(
+            engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
+        )
+        self._pruning = asyncio.create_task(pruner.run())
+        if self._tokens is not None:
+            self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
+            self._follower.add_done_callback(self._task_ended)
         for address in addresses_of(config, data):
             server, written = await listen(address, self._connection)
             self._servers.append(server)
@@ -127,6 +145,11 @@ class Daemon:
         for file in self._socket_files:
             file.remove()
         self._ticker.stop()
+        if self._follower is not None:
+            self._follower.remove_done_callback(self._task_ended)
+            self._follower.cancel()
+        if self._pruning is not None:
+            self._pruning.cancel()
         self._engine.drain()
         self._desk.answers.deliver()
         if self.failure is None:
@@ -140,7 +163,7 @@ class Daemon:
         for connection in list(self._desk.connections.values()):
             connection.abort()
         await self._desk.stop()
-        self._writer.remove_done_callback(self._writer_ended)
+        self._writer.remove_done_callback(self._task_ended)
         self._writer.cancel()
         await asyncio.gather(self._writer, return_exceptions=True)  # What became of it is in `failure`.
         with contextlib.suppress(DiskError):
@@ -177,8 +200,8 @@ class Daemon:
         elif now_ms - self._idle_since_ms >= self._config.idle_exit_ms:
             self.stopping.set()
 
-    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
-        if not writer.cancelled() and (error := writer.exception()) is not None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -192,16 +215,18 @@ def _fresh_name() -> str:
     return secrets.token_urlsafe(24)
 
 
-async def serve(config: Config, directory: DataDirectory) -> None:
+async def serve(config: Config, directory: DataDirectory, tokens: Tokens | None) -> None:
     """One daemon's life, from a held directory to SIGTERM or SIGINT."""
     try:
         store = await SqliteStore.open(directory.store, power_safe=config.power_safe)
     except StoreError as error:
         raise CannotRun(str(error)) from None
-    daemon = Daemon(config, store, lambda: directory.lost)
+    daemon = Daemon(config, store, lambda: directory.lost, tokens)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stopping.set)
+    if tokens is not None:
+        loop.add_signal_handler(signal.SIGHUP, tokens.reload)
     try:
         await daemon.start(directory.path)
     except BaseException as error:
@@ -226,12 +251,13 @@ def run(config: Config) -> None:
     os.umask(0o077)
     directory = DataDirectory(Path(config.data).absolute())
     addresses_of(config, directory.path)
+    tokens = None if config.tokens is None else Tokens(Path(config.tokens))
     try:
         directory.hold()
     except DirectoryInUse as error:
         raise CannotRun(str(error)) from None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(fitted_to_open_files(config), directory))
+            runner.run(serve(fitted_to_open_files(config), directory, tokens))
     finally:
         directory.give_up()

@@ -58,9 +58,7 @@ def _tcp(text: str, insecure: bool) -> TcpAddress:
     if not colon or not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
         raise ConfigError(f"{text!r} is no address: write HOST:PORT or unix:PATH.")
     if not _is_loopback(host) and not insecure:
-        raise ConfigError(
-            f"{host} is reachable from outside, and this version has neither tokens nor TLS: add --insecure."
-        )
+        raise ConfigError(f"{host} is reachable from outside, and this version has no TLS: add --insecure.")
     return TcpAddress(host, int(port_text))
 
 

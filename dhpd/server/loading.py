@@ -1,24 +1,48 @@
 """Handoffs that have ended and left memory: read when they are asked for.
 
-Owns that one handoff is read once at a time, however many ask: so no older reading arrives after a newer one.
+Owns that one handoff is read once at a time, however many ask, so that no older reading arrives after a newer one; and that
+a reading is done again where the handoff may have been forgotten since.
 """
 
 import asyncio
 from collections.abc import Sequence
 
 from dhpd.engine.facts import Handoff
+from dhpd.engine.operations import Engine
 from dhpd.store.backend import StoreBackend
+
+from .clock import Clock
+
+_Reading = tuple[Handoff, int] | None
+"""The facts, and which position was durable when they were read. None: the store has none."""
 
 
 class Loader:
-    def __init__(self, store: StoreBackend) -> None:
+    def __init__(self, engine: Engine, store: StoreBackend, clock: Clock) -> None:
+        self._engine = engine
         self._store = store
-        self._wanted: dict[str, asyncio.Future[Handoff | None]] = {}
-        self._reading: dict[str, asyncio.Future[Handoff | None]] = {}
+        self._clock = clock
+        self._wanted: dict[str, asyncio.Future[_Reading]] = {}
+        self._reading: dict[str, asyncio.Future[_Reading]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def load(self, handoffs: Sequence[str]) -> list[Handoff]:
-        """The facts of those that the store has; raises `DiskError`."""
+        """Has the engine take up those that the store has; gives their facts. Raises `DiskError`."""
+        found = []
+        while handoffs:
+            again = []
+            for reading in await self._readings(handoffs):
+                if reading is None:
+                    continue
+                facts, read_after = reading
+                if self._engine.admit(facts, self._clock.now(), read_after):
+                    found.append(facts)
+                else:
+                    again.append(facts.id)
+            handoffs = again
+        return found
+
+    async def _readings(self, handoffs: Sequence[str]) -> list[_Reading]:
         loop = asyncio.get_running_loop()
         futures = []
         for handoff in handoffs:
@@ -28,13 +52,13 @@ class Loader:
             futures.append(future)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._read())
-        found = await asyncio.gather(*(asyncio.shield(future) for future in futures))
-        return [facts for facts in found if facts is not None]
+        return await asyncio.gather(*(asyncio.shield(future) for future in futures))
 
     async def _read(self) -> None:
         """All that was asked for meanwhile is one read."""
         while self._wanted:
             self._reading, self._wanted = self._wanted, {}
+            read_after = self._engine.journal.durable
             try:
                 by_id = {facts.id: facts for facts in await self._store.facts_of(list(self._reading))}
             except Exception as error:
@@ -43,5 +67,6 @@ class Loader:
                     future.exception()  # Somebody may have stopped waiting; the others hear of it.
             else:
                 for handoff, future in self._reading.items():
-                    future.set_result(by_id.get(handoff))
+                    facts = by_id.get(handoff)
+                    future.set_result(None if facts is None else (facts, read_after))
             self._reading = {}

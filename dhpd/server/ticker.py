@@ -91,6 +91,7 @@ class Ticker:
             self._failed(error)
             return
         if ended:
+            self._clock.lease.done(monotonic_ms())
             self._clock.lease.schedule(max(self._engine.next_tick_ms(now), now.lease_ms + MIN_TICK_MS))
             self._ticking = False
             self._sleep()

@@ -100,7 +100,8 @@ class Watches:
         leaving = {facts.id: facts for facts in batch.facts}
         records = []
         for entry in batch.entries:
-            facts = self._engine.ledger.get(entry.handoff) or leaving.get(entry.handoff)
+            name = entry.handoff
+            facts = self._engine.ledger.get(name) or leaving.get(name) or batch.before.get(name)
             records.append(
                 Shown(entry.position, entry.handoff, entry.record, facts.kind if facts is not None else None)
             )

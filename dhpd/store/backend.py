@@ -1,10 +1,11 @@
 """What a store does, on one page.
 
-Owns the interface and its errors. A store keeps an append-only journal, a table of facts that is written behind it, and
-the extensions that restarts gave to leases. It knows no rules.
+Owns the interface and its errors. A store keeps a journal that is only appended to and pruned, a table of facts that is written
+behind it, and the extensions that restarts gave to leases. With the record that forgets a handoff, its facts leave the table,
+and the purged fence is raised to its fence. It knows no rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -70,7 +71,8 @@ class StoreBackend(Protocol):
     async def append(self, batch: Batch, expected_head: int) -> Appended:
         """Writes the batch in one commit; refuses (`StoreError`) if the journal's head is another one.
 
-        Records that can't be stored for another cause than the disk fail alone, with their handoff.
+        Records that can't be stored for another cause than the disk fail alone, with their handoff
+        and what is bound to it (`dhpd.engine.binding`).
         """
 
     async def settle(self) -> int:
@@ -96,6 +98,19 @@ class StoreBackend(Protocol):
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
         """The journal's records after `position`, oldest first."""
+
+    def prune(self, covered: int, first_in_use: Callable[[str], int | None]) -> AsyncIterator[int]:
+        """Goes once through what may go from the disk: replaced checkpoints, and the records of what was forgotten.
+
+        Works in small steps, and yields after each how many records went. Nothing goes that lies after `covered`, up to
+        where the table of facts is known to be, and no checkpoint from the seq on that `first_in_use` tells of a handoff.
+        """
+
+    async def acked_before(self, acked_before_ms: int, after: tuple[int, int], limit: int) -> list[Handoff]:
+        """Handoffs without children that were acknowledged up to then, longest ago first, as the table of facts has them.
+
+        `after` is the `acked_at_ms` and `number` of the one to go on from.
+        """
 
     async def close(self) -> None:
         """Closes the store."""

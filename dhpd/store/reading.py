@@ -24,13 +24,15 @@ from dhp_protocol.replies import (
     ResultReply,
     StoredCheckpoint,
 )
-from dhpd.engine.facts import CheckpointFacts
+from dhpd.engine.facts import COMPLETED, CheckpointFacts
 from dhpd.engine.leases import heartbeat_ms
 from dhpd.engine.lookups import (
+    ApprovalItem,
     ApprovalsLookup,
     CheckpointsLookup,
     ClaimLookup,
     EffectLookup,
+    ExportLookup,
     HistoryLookup,
     LastCheckpointLookup,
     ListLookup,
@@ -41,18 +43,21 @@ from dhpd.engine.views import record_view, rfc3339, status_reply
 from dhpd.engine.writing import OlderCheckpoint, answer_older
 
 from .backend import StoreBackend
+from .exporting import export_page
 
 T = TypeVar("T")
 LeaseLeft = Callable[[str, int], int | None]
 """How many milliseconds the lease of (handoff, fence) has left; None: it has none."""
 
-PAGES = (CheckpointsLookup, HistoryLookup, ListLookup, OlderCheckpoint)
+PAGES = (CheckpointsLookup, HistoryLookup, ListLookup, ApprovalsLookup, ExportLookup, OlderCheckpoint)
 """What may take a while to read."""
 
 MAX_PAGE_BYTES = 1024 * 1024
 """A page ends here, or after its first item: many slow readers of long pages would cost memory."""
 _PAGE_OVERHEAD_BYTES = 1024
 _ITEM_OVERHEAD_BYTES = 256
+_DETAILS_AT_ONCE = 16
+"""Details may be long, and few of them fit a page."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -67,11 +72,16 @@ async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lea
             return LastCheckpointReply(checkpoint=found)
         case ResultLookup():
             payloads = await store.payloads([lookup.result_position])
-            return ResultReply(status="completed", result=_payload(payloads, lookup.result_position))
+            result = _payload(payloads, lookup.result_position)
+            if lookup.status == COMPLETED:
+                return ResultReply(status=COMPLETED, result=result)
+            return ResultReply(status=lookup.status, refused=result)
         case CheckpointsLookup():
             return await _checkpoints(lookup, store, room_bytes)
         case HistoryLookup():
             records = await store.records_of(lookup.head, lookup.after, lookup.limit)
+            if not records:
+                raise _gone()
             views = [record_view(stored.position, stored.record) for stored in records]
             fitting = _fitting(views, lambda view: len(_encode(view)), room_bytes)
             more = bool(fitting) and fitting[-1]["n"] < lookup.newest_n
@@ -84,6 +94,8 @@ async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lea
             return EffectReply(state="done", idempotency_key=lookup.idempotency_key, result=result)
         case ApprovalsLookup():
             return await _approvals(lookup, store, room_bytes)
+        case ExportLookup():
+            return await export_page(lookup, store, room_bytes, max_frame_bytes - _PAGE_OVERHEAD_BYTES)
         case OlderCheckpoint():
             return await _older(lookup, store)
 
@@ -111,7 +123,9 @@ async def _checkpoints(lookup: CheckpointsLookup, store: StoreBackend, room_byte
         if room_bytes < 0 and page:
             break
         page.append(found)
-    more = bool(page) and lookup.newest is not None and page[-1].seq < lookup.newest.seq
+    if not page:
+        raise _gone()
+    more = lookup.newest is not None and page[-1].seq < lookup.newest.seq
     return CheckpointsReply(checkpoints=page, next=page[-1].seq if more else None)
 
 
@@ -125,25 +139,32 @@ async def _list(lookup: ListLookup, store: StoreBackend, room_bytes: int, lease_
 
 
 async def _approvals(lookup: ApprovalsLookup, store: StoreBackend, room_bytes: int) -> ApprovalsReply:
-    payloads = await store.payloads([item.approval.details_position for item in lookup.items])
-    views = [
-        ApprovalView(
-            approval=item.approval.id,
-            handoff=item.handoff,
-            action=item.approval.action,
-            details=_payload(payloads, item.approval.details_position),
-            decision=item.decision,
-            by=item.approval.by,
-            note=item.approval.note,
-            expires_at=rfc3339(item.approval.expires_at_ms),
-            used_by=item.approval.used_by,
-        )
-        for item in lookup.items
-    ]
-    fitting = _fitting(views, lambda view: len(_encode(view)), room_bytes)
-    cut = len(fitting) < len(views)
-    after = lookup.items[len(fitting) - 1].approval.details_position if cut else lookup.next
-    return ApprovalsReply(approvals=fitting, next=after)
+    page: list[ApprovalView] = []
+    for start in range(0, len(lookup.items), _DETAILS_AT_ONCE):
+        some = lookup.items[start : start + _DETAILS_AT_ONCE]
+        payloads = await store.payloads([item.approval.details_position for item in some])
+        for item in some:
+            view = _approval(item, _payload(payloads, item.approval.details_position))
+            room_bytes -= len(_encode(view)) + 1
+            if room_bytes < 0 and page:
+                return ApprovalsReply(approvals=page, next=lookup.items[len(page) - 1].approval.details_position)
+            page.append(view)
+    return ApprovalsReply(approvals=page, next=lookup.next)
+
+
+def _approval(item: ApprovalItem, details: Raw) -> ApprovalView:
+    approval = item.approval
+    return ApprovalView(
+        approval=approval.id,
+        handoff=item.handoff,
+        action=approval.action,
+        details=details,
+        decision=item.decision,
+        by=approval.by,
+        note=approval.note,
+        expires_at=rfc3339(approval.expires_at_ms),
+        used_by=approval.used_by,
+    )
 
 
 async def _older(lookup: OlderCheckpoint, store: StoreBackend) -> CheckpointReply:
@@ -164,8 +185,13 @@ def _stored(facts: CheckpointFacts, state: Raw) -> StoredCheckpoint:
 def _payload(payloads: dict[int, bytes], position: int) -> Raw:
     found = payloads.get(position)
     if found is None:
-        raise StoreUnavailable("What this answer shows could not be read: send the same request again.")
+        raise _gone()
     return Raw(found)
+
+
+def _gone() -> StoreUnavailable:
+    """What was there when it was looked at is there no more: it has been forgotten since."""
+    return StoreUnavailable("What this answer shows could not be read: send the same request again.")
 
 
 def _fitting(items: list[T], size_bytes: Callable[[T], int], room_bytes: int) -> list[T]:

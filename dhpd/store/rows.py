@@ -9,6 +9,7 @@ import msgspec
 
 from dhpd.engine.facts import Handoff
 from dhpd.engine.records import Checkpointed, Entry, Redriven, encode_record
+from dhpd.engine.retention import prune_once_below
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(Handoff).decode
@@ -31,7 +32,17 @@ def record_row(entry: Entry) -> tuple[Any, ...]:
 
 def facts_row(facts: Handoff) -> tuple[Any, ...]:
     """A row of `handoffs`."""
-    return (facts.number, bytes.fromhex(facts.id), facts.status, facts.kind, facts.holder, _encode(facts))
+    return (
+        facts.number,
+        bytes.fromhex(facts.id),
+        facts.status,
+        facts.kind,
+        facts.holder,
+        _encode(facts),
+        None if facts.parent is None else bytes.fromhex(facts.parent),
+        facts.acked_at_ms if facts.acked else None,
+        prune_once_below(facts),
+    )
 
 
 def encoded_label(name: str, value: str) -> bytes:

@@ -3,13 +3,15 @@
 Owns the schema and its version. The journal is one append-only rowid table without a second index: each row points to its
 handoff's row before (`prev`), and to the last one before that isn't a checkpoint (`anchor`), so that a handoff's history
 is walked backwards, around checkpoints that were pruned. `handoffs` is written behind: it holds every record up to
-`covered`, and some later ones.
+`covered`, and some later ones. Of a handoff's checkpoints up to the seq `pruned` none is left, and it is worth looking for more
+while that is below `prune_below`. `forgotten` holds the chains that are still to be deleted, from `prev` and `anchor` backwards;
+`position` is that of the record that forgot them.
 """
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x44485031  # "DHP1"
 
-CREATE = """
+CREATE_JOURNAL = """
 create table journal (
     position integer primary key,
     handoff blob not null,
@@ -20,26 +22,65 @@ create table journal (
     body blob not null,
     payload blob
 ) strict;
+"""
+CREATE_FACTS = """
 create table handoffs (
     number integer primary key,
     id blob not null unique,
     status text not null,
     kind text not null,
     holder text,
-    facts blob not null
+    facts blob not null,
+    parent blob,
+    acked_at_ms integer,
+    prune_below integer not null,
+    pruned integer not null default 0
 ) strict;
 create index handoffs_by_status on handoffs (status, number);
+create index handoffs_by_parent on handoffs (parent) where parent is not null;
+create index handoffs_by_ack on handoffs (acked_at_ms, number) where acked_at_ms is not null;
+create index handoffs_to_prune on handoffs (number) where pruned < prune_below;
+create table forgotten (position integer primary key, prev integer not null, anchor integer not null) strict;
+"""
+CREATE_REST = """
 create table extensions (handoff blob primary key, fence integer not null, until_ms integer not null) strict;
 create table meta (name text primary key, value integer not null) strict;
 insert into meta values ('covered', 0), ('head', 0), ('purged_fence', 0);
 """
+CREATE = CREATE_JOURNAL + CREATE_FACTS + CREATE_REST
 
 INSERT_RECORD = "insert into journal values (?, ?, ?, ?, ?, ?, ?, ?)"
 
 PUT_FACTS = """
-insert into handoffs values (?, ?, ?, ?, ?, ?)
-on conflict (number) do update set status = excluded.status, holder = excluded.holder, facts = excluded.facts
+insert into handoffs (number, id, status, kind, holder, facts, parent, acked_at_ms, prune_below)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (number) do update set status = excluded.status, holder = excluded.holder, facts = excluded.facts,
+    acked_at_ms = excluded.acked_at_ms, prune_below = excluded.prune_below
 """
+
+FORGET_FACTS = "delete from handoffs where id = ?"
+FORGET_CHAIN = "insert into forgotten values (?, ?, ?)"
+RAISE_META = "update meta set value = max(value, ?) where name = ?"
+
+# Ended handoffs that retention may be done with: a parent stays as long as any child of it.
+ACKED_BEFORE = """
+select facts from handoffs as h
+where acked_at_ms <= :acked_before_ms and (acked_at_ms, number) > (:after_ms, :after_number)
+  and not exists (select 1 from handoffs as child where child.parent = h.id)
+order by acked_at_ms, number limit :rows
+"""
+
+TO_PRUNE = (
+    "select number, facts, pruned from handoffs where pruned < prune_below and number > ? order by number limit ?"
+)
+SET_PRUNED = "update handoffs set pruned = ? where number = ?"
+TO_DELETE = "select position from forgotten where position > ? and position <= ? order by position limit 1"
+CHAIN = "select prev, anchor from forgotten where position = ?"
+SHORTEN = "update forgotten set prev = ?, anchor = ? where position = ?"
+DELETED = "delete from forgotten where position = ?"
+DELETE_RECORDS = "delete from journal where position in (select value from json_each(?))"
+# A checkpoint may lie in a record of another type as well (`redriven`), which stays. A body begins with its type.
+DELETE_CHECKPOINTS = DELETE_RECORDS + """ and substr(body, 1, 22) = cast('{"type":"checkpointed"' as blob)"""
 
 PUT_EXTENSION = "insert or replace into extensions values (?, ?, ?)"
 FREE_EXTENSION = "delete from extensions where handoff = ?"
@@ -77,6 +118,26 @@ select count(*), min(n), {number}, prev, anchor, json_group_array(position) filt
 """
 RECORDS_SLICE = _SLICE.format(number="n")
 CHECKPOINTS_SLICE = _SLICE.format(number="seq")
+
+# As above, for what is to be deleted: `found` holds [number, position, prev, anchor, bytes of payload] of each.
+_DELETE_SLICE = """
+with recursive chain (position, n, seq, prev, anchor, bytes) as (
+    select position, n, seq, prev, anchor, length(payload) from journal
+    where position = coalesce((select position from journal where position = :prev), :anchor)
+    union all
+    select j.position, j.n, j.seq, j.prev, j.anchor, length(j.payload)
+    from chain as c join journal as j
+      on j.position = coalesce((select position from journal where position = c.prev), c.anchor)
+    where c.{number} is null or c.{number} > :after + 1
+    limit :rows
+)
+select count(*), min(n), {number}, prev, anchor,
+    json_group_array(json_array({number}, position, prev, anchor, coalesce(bytes, 0)))
+        filter (where {number} > :after and {number} <= :up_to) as found
+from chain
+"""
+RECORDS_TO_DELETE = _DELETE_SLICE.format(number="n")
+CHECKPOINTS_TO_DELETE = _DELETE_SLICE.format(number="seq")
 
 # So many rows of the table of facts, and of those the ones that are wanted. A label is looked for as it is encoded, which
 # finds all that have it and hardly any other.

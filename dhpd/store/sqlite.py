@@ -8,12 +8,13 @@ own when a batch is made (`group_commit`), nor what a record means.
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import aiosqlite
 
+from dhpd.engine.binding import groups
 from dhpd.engine.facts import CheckpointFacts, Handoff
 from dhpd.engine.journal import Batch, Extension
 from dhpd.engine.lookups import ListLookup
@@ -22,6 +23,8 @@ from dhpd.engine.records import Checkpointed, Entry, Redriven, decode_record
 from . import schema
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
 from .long_reads import scan, walk
+from .migration import migrate
+from .pruning import FirstInUse, forget, prune
 from .rows import decode_facts, facts_row, record_row
 
 T = TypeVar("T")
@@ -126,12 +129,11 @@ class SqliteStore:
         return await self._look_up(read)
 
     async def records_of(self, head: int, after_n: int, limit: int) -> list[StoredRecord]:
-        return await self._records_at(await walk(self._read_page, schema.RECORDS_SLICE, head, after_n, limit))
+        return await self._walked(schema.RECORDS_SLICE, head, after_n, limit)
 
     async def checkpoints_of(self, head: int, after_seq: int, limit: int) -> list[CheckpointFacts]:
-        positions = await walk(self._read_page, schema.CHECKPOINTS_SLICE, head, after_seq, limit)
         checkpoints = []
-        for stored in await self._records_at(positions):
+        for stored in await self._walked(schema.CHECKPOINTS_SLICE, head, after_seq, limit):
             record = stored.record
             assert isinstance(record, (Checkpointed, Redriven))
             assert record.sha256 is not None, "it holds a checkpoint"
@@ -145,16 +147,31 @@ class SqliteStore:
         rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AFTER, (position, limit)).fetchall())
         return [StoredRecord(at, handoff.hex(), decode_record(body), kind) for at, handoff, body, kind in rows]
 
-    async def _records_at(self, positions: list[int]) -> list[StoredRecord]:
-        wanted = json.dumps(positions)
-        rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AT, (wanted,)).fetchall())
-        return [StoredRecord(position, handoff.hex(), decode_record(body)) for position, handoff, body in rows]
+    def prune(self, covered: int, first_in_use: FirstInUse) -> AsyncIterator[int]:
+        return prune(self._read_page, self._write, covered, first_in_use)
+
+    async def acked_before(self, acked_before_ms: int, after: tuple[int, int], limit: int) -> list[Handoff]:
+        parameters = {"acked_before_ms": acked_before_ms, "after_ms": after[0], "after_number": after[1], "rows": limit}
+        rows = await self._read_page(lambda db: db.execute(schema.ACKED_BEFORE, parameters).fetchall())
+        return [decode_facts(facts) for (facts,) in rows]
+
+    async def _walked(self, slice_sql: str, head: int, after: int, limit: int) -> list[StoredRecord]:
+        while True:
+            positions = await walk(self._read_page, slice_sql, head, after, limit)
+            wanted = json.dumps(positions)
+            rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AT, (wanted,)).fetchall())  # noqa: B023
+            if len(rows) == len(positions):  # Else some have gone since they were found.
+                return [StoredRecord(position, handoff.hex(), decode_record(body)) for position, handoff, body in rows]
 
     async def _look_up(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await _read(self._lookups, work)
 
     async def _read_page(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await _read(self._pages, work)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What isn't a batch, between two of them."""
+        return await _read(self._writer, work)
 
 
 async def _read(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -215,6 +232,8 @@ def _prepare(db: sqlite3.Connection, *, power_safe: bool) -> None:
             f"begin immediate; {schema.CREATE} pragma application_id = {schema.APPLICATION_ID};"
             f" pragma user_version = {schema.VERSION}; commit;"
         )
+    elif version < schema.VERSION:
+        migrate(db, version)
 
 
 def _checkpoint_wal(db: sqlite3.Connection) -> int:
@@ -234,6 +253,7 @@ def _append(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Appende
     _begin(db, expected_head)
     try:
         db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in batch.entries])
+        forget(db, batch.entries)
         _write_behind(db, batch, frozenset())
     except _NOT_THE_DISK:
         db.execute("rollback")
@@ -246,21 +266,19 @@ def _append(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Appende
 
 
 def _append_each(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Appended:
-    """One transaction with a savepoint for each handoff: what can't be stored fails alone."""
+    """One transaction with a savepoint for all that stands and falls together: what can't be stored fails alone."""
     _begin(db, expected_head)
     failed: set[str] = set()
-    by_handoff: dict[str, list[Entry]] = {}
-    for entry in batch.entries:
-        by_handoff.setdefault(entry.handoff, []).append(entry)
     try:
-        for handoff, entries in by_handoff.items():
-            db.execute("savepoint handoff")
+        for entries in groups(batch.entries):
+            db.execute("savepoint handoffs")
             try:
                 db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in entries])
+                forget(db, entries)
             except _NOT_THE_DISK:
-                db.execute("rollback to handoff")
-                failed.add(handoff)
-            db.execute("release handoff")
+                db.execute("rollback to handoffs")
+                failed.update(entry.handoff for entry in entries)
+            db.execute("release handoffs")
         _write_behind(db, batch, failed)
         _commit(db)
     except sqlite3.Error as error:

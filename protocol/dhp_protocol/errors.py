@@ -64,7 +64,7 @@ class Forbidden(DHPError, code="forbidden"):
 
 
 class NotFound(DHPError, code="not_found"):
-    """There is no such handoff (details: `handoff`)."""
+    """There is no such handoff or approval (details: `handoff`, or `approval`)."""
 
 
 class IdentityMismatch(DHPError, code="identity_mismatch"):
@@ -76,7 +76,10 @@ class SchemaInvalid(DHPError, code="schema_invalid"):
 
 
 class ResultInvalid(DHPError, code="result_invalid"):
-    """The result doesn't meet the handoff's output schema (details: `path` as JSON Pointer, `rule`). Mend it, send again."""
+    """The result doesn't meet the handoff's output schema (details: `path` as JSON Pointer, `rule`, `left`: tries).
+
+    Mend it and send it again while tries are left; at 0 the handoff is dead.
+    """
 
 
 class AlreadyClaimed(DHPError, code="already_claimed", retry="later"):
@@ -84,11 +87,11 @@ class AlreadyClaimed(DHPError, code="already_claimed", retry="later"):
 
 
 class NotClaimable(DHPError, code="not_claimable", retry="later"):
-    """The handoff is delayed or final (details: `status`); `after_ms` says when a delay ends."""
+    """The handoff is delayed, suspended or final (details: `status`); `after_ms` says when a delay ends."""
 
 
 class WrongState(DHPError, code="wrong_state"):
-    """The handoff's status doesn't allow this (details: `status`)."""
+    """The handoff's status doesn't allow this (details: `status`), or an approval's decision (`approval`, `decision`)."""
 
 
 class LeaseLost(DHPError, code="lease_lost"):
@@ -104,19 +107,19 @@ class OutOfOrder(DHPError, code="out_of_order"):
 
 
 class EffectConflict(DHPError, code="effect_conflict"):
-    """The effect is done with another result."""
+    """The effect is done with another result, which stands (details: `step`, `expected`, `got`)."""
 
 
 class BudgetExceeded(DHPError, code="budget_exceeded"):
-    """The write would pass a cap (details: `cap`, `limit`, `used`, `asked`, `whose`)."""
+    """The write would pass a cap (details: `cap`, `limit`, `used`, `asked`, `whose`). The handoff is parked as dead."""
 
 
 class ApprovalExpired(DHPError, code="approval_expired"):
-    """Nobody decided in time; that isn't a "no"."""
+    """Nobody decided in time, which isn't a "no", or the work has ended (details: `approval`, `decision`)."""
 
 
 class AlreadyDecided(DHPError, code="already_decided"):
-    """The approval has another decision (details: the first one)."""
+    """The approval has another decision (details: `approval`, `decision`, `by`)."""
 
 
 class TooLarge(DHPError, code="too_large"):

@@ -48,7 +48,7 @@ class Framer:
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes  # May be changed; a frame that is too long already stays so.
         self._buffer = bytearray()
         self._searched_bytes = 0  # Of a bare line: so much of the buffer is known to hold no LF.
         self._skip_bytes = 0  # Of a counted frame that is too long: the body and its LF still to come.
@@ -133,10 +133,10 @@ class Framer:
         if space < 0:
             return 0, None
         size = int(digits)
-        if size > self._max_frame_bytes:
+        if size > self.max_frame_bytes:
             self._counted = True
             self._skip_bytes = size + 1
-            return space + 1, Fault(_too_large(self._max_frame_bytes, size), True, False)
+            return space + 1, Fault(_too_large(self.max_frame_bytes, size), True, False)
         body_start = start + space + 1
         if available < space + 1 + size + 1:
             return 0, None
@@ -150,8 +150,8 @@ class Framer:
     def _next_bare(self, buffer: bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
         end = buffer.find(b"\n", start + self._searched_bytes)
         size = (available if end < 0 else end - start) - (buffer[end - 1 if end >= 0 else -1] == _CR)
-        if size > self._max_frame_bytes:
-            return self._close(_too_large(self._max_frame_bytes, None), counted=False)
+        if size > self.max_frame_bytes:
+            return self._close(_too_large(self.max_frame_bytes, None), counted=False)
         if end < 0:
             self._searched_bytes = available
             return 0, None

@@ -1,11 +1,11 @@
 """What clients say: one struct per operation, one tagged union, one decoder.
 
 Owns each operation's members, their types and bounds. Does not own what they mean (the daemon's engine). Payload
-members (`inputs`, `state`, `result`, …) stay raw JSON text, byte for byte. Members whose rules this version doesn't
-enforce aren't here, so they are refused by name and never accepted and ignored.
+members (`inputs`, `state`, `result`, …) stay raw JSON text, byte for byte. What isn't here is refused by name, never
+accepted and ignored.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -27,6 +27,7 @@ Steps = Annotated[int, Meta(ge=0, le=limits.MAX_STEPS)]
 Digest = Annotated[str, Meta(min_length=1, max_length=limits.MAX_DIGEST_CHARS)]
 Step = Annotated[str, Meta(min_length=1, max_length=limits.MAX_STEP_CHARS)]
 ApprovalId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}-[0-9a-f]{16}\Z")]
+EXPORT_PLACE_PATTERN = r"^(?:[0-9]{1,16}-){4}[0-9a-f]{64}\Z"
 Resource = Annotated[str, Meta(min_length=1, max_length=limits.MAX_RESOURCE_CHARS)]
 Status = Literal["pending", "running", "orphaned", "suspended", "completed", "cancelled", "dead"]
 
@@ -39,10 +40,18 @@ class Request(Struct, tag_field="op", frozen=True, kw_only=True, forbid_unknown_
 
 
 class Hello(Request, tag="hello", frozen=True):
-    """Names the session that this connection belongs to."""
+    """Names the session that this connection belongs to, and proves by a token what it may do."""
 
     client: Annotated[str, Meta(max_length=limits.MAX_NAME_CHARS)] | UnsetType = UNSET
     session: Name | UnsetType = UNSET
+    token: Annotated[str, Meta(min_length=1, max_length=limits.MAX_TOKEN_CHARS)] | UnsetType = UNSET
+
+    def __repr__(self) -> str:
+        """Without the token, which is a secret, and the session's name, which is as good as one."""
+        return f"Hello(client={self.client!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("client", self.client)]
 
 
 class Ping(Request, tag="ping", frozen=True):
@@ -231,9 +240,11 @@ class EffectDone(Request, tag="effect_done", frozen=True):
 
 
 class Effects(Request, tag="effects", frozen=True):
-    """Asks for a handoff's effects."""
+    """Asks for a page of a handoff's effects, in the order in which they were begun; `after` is what `next` gave."""
 
     handoff: HandoffId
+    after: Count = 0
+    limit: int = 1_000
 
 
 class ApprovalRequest(Request, tag="approval_request", frozen=True):
@@ -320,6 +331,12 @@ class Ack(Request, tag="ack", frozen=True):
     handoff: HandoffId
 
 
+class Forget(Request, tag="forget", frozen=True):
+    """Removes what has ended, and all it holds, now."""
+
+    handoff: HandoffId
+
+
 class ListHandoffs(Request, tag="list", frozen=True):
     """Asks for a page of statuses in the order of dispatch; `after` is what `next` gave."""
 
@@ -329,6 +346,19 @@ class ListHandoffs(Request, tag="list", frozen=True):
     label: Annotated[str, Meta(max_length=2 * limits.MAX_LABEL_CHARS + 1, pattern="=")] | UnsetType = UNSET
     after: Count = 0
     limit: int = 100
+
+
+class Export(Request, tag="export", frozen=True):
+    """Asks for a page of a handoff's bundle; without `after` work that isn't final is put aside first."""
+
+    handoff: HandoffId
+    after: Annotated[str, Meta(pattern=EXPORT_PLACE_PATTERN)] | UnsetType = UNSET
+
+
+class Import(Request, tag="import", frozen=True):
+    """Brings the next lines of a bundle; at its trailer, it is applied."""
+
+    records: Annotated[list[Raw], Meta(min_length=1, max_length=limits.MAX_BUNDLE_LINES)]
 
 
 class Watch(Request, tag="watch", frozen=True):
@@ -388,7 +418,10 @@ AnyRequest = (
     | History
     | GetResult
     | Ack
+    | Forget
     | ListHandoffs
+    | Export
+    | Import
     | Watch
     | Unwatch
     | Stats

@@ -158,7 +158,7 @@ class EffectView(Struct, frozen=True, kw_only=True):
 
 class EffectsReply(Struct, frozen=True, kw_only=True):
     effects: list[EffectView]
-    next: None = None
+    next: int | None
 
 
 class ApprovalRequestReply(Struct, frozen=True, kw_only=True):
@@ -241,16 +241,32 @@ class HistoryReply(Struct, frozen=True, kw_only=True):
 
 
 class ResultReply(Struct, frozen=True, kw_only=True):
-    """`result` when `status` is `completed`, else absent."""
+    """`result` when `status` is `completed`; `refused` when it is `dead`: the last result that did not fit, if there was one."""
 
     status: str
     result: Raw | UnsetType = UNSET
+    refused: Raw | UnsetType = UNSET
 
 
 class ListReply(Struct, frozen=True, kw_only=True):
     handoffs: list[StatusReply]
     next: int | None
     position: int
+
+
+class ExportReply(Struct, frozen=True, kw_only=True):
+    """`records` are lines of the bundle, JSON objects."""
+
+    records: list[Raw]
+    next: str | None
+
+
+class ImportReply(Struct, frozen=True, kw_only=True):
+    """`created`: it wasn't there before; `taken`: how many records it has more now."""
+
+    handoff: str
+    created: bool
+    taken: int
 
 
 class WatchReply(Struct, frozen=True, kw_only=True):

@@ -56,7 +56,7 @@ def test_dispatch_takes_every_member(dhp: Dhp, tmp_path: Path) -> None:
         *("--delay-ms", "60000", "--label", "team=a=b", "--label", "x=", "--max-attempts", "2"),
     )
     status = dhp("status", dispatched.out.strip(), "--json").json
-    assert (status["kind"], status["priority"], status["budget"]) == ("cli.all", 7, {"max_attempts": 2})
+    assert (status["kind"], status["priority"], status["budget"]["max_attempts"]) == ("cli.all", 7, 2)
     assert status["labels"] == {"team": "a=b", "x": ""}
 
 

@@ -68,6 +68,7 @@ def test_help_is_there_without_a_daemon_and_names_every_command() -> None:
     command = [sys.executable, "-m", "dhp_client.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=30)
     commands = {"dispatch", "status", "list", "result", "watch", "history", "cancel", "ack", "stats", "health", "demo"}
+    commands |= {"suspend", "resume", "redrive", "budget-add", "forget", "approvals", "approve", "deny"}
     assert shown.returncode == 0
     assert commands <= set(shown.stdout.split())
 

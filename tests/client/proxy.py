@@ -19,6 +19,9 @@ class Proxy:
         self._silent = threading.Event()
         self.swallowed = False
         """Whether bytes were, since the last `silence`."""
+        self._losing: bytes | None = None
+        self.lost = 0
+        """How many answers were."""
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -43,6 +46,10 @@ class Proxy:
         """Swallows every byte from now on, both ways, without ending anything, until `mend`."""
         self.swallowed = False
         self._silent.set()
+
+    def lose_answer_to(self, op: str) -> None:
+        """The next such request arrives, but its connection ends before the answer does; new connections are welcome."""
+        self._losing = b'"op":"%s"' % op.encode()
 
     def mend(self) -> None:
         self._refusing = False
@@ -70,18 +77,28 @@ class Proxy:
                 accepted.close()
                 continue
             with self._lock:
-                self._pairs.append((accepted, onward))
+                cut_meanwhile = self._refusing
+                if not cut_meanwhile:
+                    self._pairs.append((accepted, onward))
+            if cut_meanwhile:
+                _end((accepted, onward))
+                continue
             threading.Thread(target=self._pass_on, args=(accepted, onward), daemon=True).start()
 
     def _pass_on(self, near: socket.socket, far: socket.socket) -> None:
         # What this connection swallowed once makes it useless for good, as a real black hole does.
-        swallowed = False
+        swallowed = loses = False
         try:
             while True:
                 readable, _, _ = select.select([near, far], [], [])
                 for source in readable:
                     data = source.recv(65_536)
                     if not data:
+                        return
+                    if source is near and self._losing is not None and self._losing in data:
+                        loses, self._losing = True, None
+                    elif source is far and loses:
+                        self.lost += 1
                         return
                     swallowed = swallowed or self._silent.is_set()
                     self.swallowed = self.swallowed or swallowed

@@ -64,7 +64,7 @@ async def test_everything_that_can_be_looked_at(client: dhp_client.Client, kind:
         await task.complete([1, None])
     status = await client.status(made.handoff)
     assert (status.status, status.steps, status.priority, status.seq) == ("completed", 3, 7, 2)
-    assert status.budget == {"max_attempts": 5}
+    assert status.budget == {"max_attempts": 5, "max_stalls": 2, "max_invalid_results": 3}
     last = await client.last_checkpoint(made.handoff)
     assert last is not None
     assert (last.seq, last.state) == (2, {"page": 2})
@@ -122,8 +122,8 @@ async def test_the_daemons_errors_are_raised_as_what_they_are(client: dhp_client
     with pytest.raises(dhp_client.NotFound):
         await client.status(UNKNOWN)
     with pytest.raises(dhp_client.InvalidRequest) as refused:
-        await client.dispatch(kind, {}, budget={"max_usd": 1})
-    assert "max_usd" in refused.value.message
+        await client.dispatch(kind, {}, budget={"max_usb": 1})
+    assert "max_usb" in refused.value.message
     with pytest.raises(dhp_client.InvalidRequest):
         await client.dispatch("not a kind", {})
     with pytest.raises(dhp_client.InvalidRequest):

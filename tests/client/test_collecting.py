@@ -37,6 +37,7 @@ from dhp_client.addresses import parse_addresses
 from dhp_client.clock import monotonic_ms
 from dhp_client.keepalive import KeepAlive
 from dhp_client.leases import Lease, LeaseTable
+from dhp_protocol.messages import Hello
 
 def lease(digit):
     deadline_ms = monotonic_ms() + 60_000
@@ -44,9 +45,8 @@ def lease(digit):
 
 table, dropped, enough, steps = LeaseTable(), lease("0"), threading.Event(), 0
 table.add(lease("1"))
-keepalive = KeepAlive(
-    parse_addresses(sys.argv[1]), table, name="", session=sys.argv[2], loop=asyncio.new_event_loop()
-)
+hello = Hello(client="", session=sys.argv[2])
+keepalive = KeepAlive(parse_addresses(sys.argv[1]), table, hello=hello, loop=asyncio.new_event_loop())
 
 def finalize(frame, event, argument):
     global steps

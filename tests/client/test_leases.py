@@ -29,7 +29,7 @@ def table(*leases: Lease, jitter: float = 1.0) -> LeaseTable:
     return made
 
 
-def status(word: str, fence: int) -> StatusReply:
+def status(word: str, fence: int, reason: str | None = None) -> StatusReply:
     return StatusReply(
         handoff=A,
         kind="k",
@@ -39,9 +39,11 @@ def status(word: str, fence: int) -> StatusReply:
         attempt=1,
         seq=0,
         steps=0,
+        usd=0.0,
         failures=0,
+        stalls=0,
         budget={},
-        reason=None,
+        reason=reason,
         parent=None,
         labels={},
         priority=5,
@@ -218,6 +220,8 @@ def test_forgetting_a_lease_that_was_superseded_leaves_the_newer_one() -> None:
     ("found", "why", "free"),
     [
         (status("orphaned", 2), "expired", True),
+        (status("orphaned", 2, "orphaned: expired"), "expired", True),
+        (status("orphaned", 2, "orphaned: stalled"), "stalled", False),
         (status("orphaned", 4), "superseded", False),
         (status("running", 3), "superseded", False),
         (status("pending", 2), "released", False),

@@ -13,6 +13,7 @@ from dhp_client.blocking import connect_blocking
 from dhp_client.clock import monotonic_ms
 from dhp_client.keepalive import KeepAlive
 from dhp_client.leases import Lease, LeaseTable, Phase
+from dhp_protocol.messages import Hello
 from dhp_protocol.replies import HeartbeatReply
 from tests.client.fake_daemon import Connection, FakeDaemon
 from tests.client.test_leases import status
@@ -50,7 +51,8 @@ async def keep_alive() -> AsyncIterator[Callable[[str, LeaseTable], KeepAlive]]:
 
     def start(address: str, table: LeaseTable) -> KeepAlive:
         loop = asyncio.get_running_loop()
-        made.append(KeepAlive(parse_addresses(address), table, name="", session=f"many-{next(_numbers)}", loop=loop))
+        hello = Hello(client="", session=f"many-{next(_numbers)}")
+        made.append(KeepAlive(parse_addresses(address), table, hello=hello, loop=loop))
         made[-1].start()
         return made[-1]
 

@@ -6,6 +6,8 @@ Owns reading and writing frames, and what the words of `dialogues.json` mean ($g
 import json
 import re
 import socket
+from collections.abc import Callable
+from hashlib import sha256
 from types import TracebackType
 from typing import Any
 
@@ -202,10 +204,11 @@ class Conversation:
         if name == "$set":
             self._saved[argument] = got
             return None
-        fits = {
+        words: dict[str, Callable[[], bool]] = {
             "$any": lambda: True,
             "$integer": lambda: type(got) is int and got >= 0,
             "$time": lambda: isinstance(got, str) and _TIME.fullmatch(got) is not None,
             "$above": lambda: type(got) is int and got > self._saved[argument],
-        }[name]()
-        return None if fits else f"{path} is {got!r}, not {word}"
+            "$sha256": lambda: bool(got == sha256(argument.format_map(self._saved).encode()).hexdigest()),
+        }
+        return None if words[name]() else f"{path} is {got!r}, not {word}"

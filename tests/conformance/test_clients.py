@@ -21,7 +21,9 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("inputs that are a list", {"kind": "k", "inputs": []}),
     ("a lone surrogate", {"kind": "k", "inputs": {"t": "\ud800"}}),
     ("an infinity", {"kind": "k", "inputs": {"n": float("inf")}}),
-    ("a cap that isn't enforced", {"kind": "k", "inputs": {}, "budget": {"max_usd": 1}}),
+    ("a cap that there isn't", {"kind": "k", "inputs": {}, "budget": {"max_dollars": 1}}),
+    ("a cap below nothing", {"kind": "k", "inputs": {}, "budget": {"max_usd": -1}}),
+    ("capabilities that are no lists", {"kind": "k", "inputs": {}, "capabilities": {"fs": "*"}}),
 ]
 
 

@@ -15,8 +15,9 @@ from .conversation import Conversation
 
 NOT_SENT = {
     # By no rule of this version.
-    *("unauthenticated", "forbidden", "effect_conflict", "budget_exceeded", "approval_expired", "already_decided"),
     "not_primary",
+    # Only where tokens are in use.
+    "unauthenticated",
     # Only where a disk fails, a queue is full, or the daemon is wrong.
     *("store_unavailable", "overloaded", "internal"),
     # `frames.json` has them.

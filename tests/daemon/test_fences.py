@@ -54,7 +54,7 @@ def end_hold(client: WireClient, held: dict[str, Any], by: str) -> None:
     hold = {"handoff": held["handoff"], "fence": held["fence"]}
     match by:
         case "release" | "fail":
-            client.call(by, **hold, **WRITES[by])
+            client.call(by, **hold, **WRITES[by], delay_ms=0)
         case "complete":
             client.call("complete", **hold, result="the result")
         case "cancel":

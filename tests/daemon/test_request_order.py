@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
+from dhpd.server.lanes import ANY_HANDOFF
 from tests.daemon.conftest import Connect
 from tests.support.daemon_process import DaemonProcess
 from tests.support.in_process_daemon import InProcessDaemon
@@ -242,7 +243,7 @@ def test_what_stands_behind_a_dispatch_that_is_not_named_yet_waits_for_it_whatev
             ("status", {"handoff": handoff}),
         )
         client.pump()  # All three were taken in.
-        while any(lane == "*" for _, lane in list(daemon.desk._lanes)):
+        while daemon.desk.lanes.taken(ANY_HANDOFF):
             client.pump()  # By now it has been named.
         looks.let_go(handoff)
         assert client.reply(before)["error"]["code"] == "not_found"

@@ -174,7 +174,7 @@ def test_a_watcher_that_reads_slowly_costs_no_memory_and_loses_nothing(
         requests = []
         for _ in range(50):
             requests.append(client.send("claim", worker="w", handoff=handoff))
-            requests.append(client.send("fail", handoff=handoff, fence=fence, error=error))
+            requests.append(client.send("fail", handoff=handoff, fence=fence, error=error, delay_ms=0))
             fence += 2
         for request in requests:
             client.result(request)

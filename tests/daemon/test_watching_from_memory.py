@@ -123,7 +123,7 @@ def test_one_that_did_not_read_for_long_goes_on_from_disk_where_it_was(connect: 
         requests = []
         for _ in range(100):
             requests.append(client.send("claim", worker="w", handoff=handoff))
-            requests.append(client.send("fail", handoff=handoff, fence=end, error=error))
+            requests.append(client.send("fail", handoff=handoff, fence=end, error=error, delay_ms=0))
             end += 2
         for request in requests:
             client.result(request)

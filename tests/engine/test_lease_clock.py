@@ -69,6 +69,27 @@ def test_while_a_tick_ends_what_was_due_time_stands_at_its_reading(at_ms: int) -
     assert clock.read(at_ms + 500) == pytest.approx(reading_ms + 500, abs=2)
 
 
+def test_a_pause_in_the_middle_of_a_tick_takes_nothing_from_what_was_renewed_after_it() -> None:
+    clock = started()
+    reading_ms = clock.tick(1_000)
+    clock.stand(reading_ms)
+    renewed_ms = clock.read(9_000)  # By what waited on the sockets during the pause.
+    clock.done(9_000)
+    clock.schedule(reading_ms + 1_000)
+    assert renewed_ms == reading_ms == clock.read(9_000)
+    assert clock.read(9_500) == reading_ms + 500
+    assert clock.offset_ms == 8_000
+
+
+def test_what_a_tick_takes_as_a_rule_is_not_lost() -> None:
+    clock = started()
+    clock.stand(clock.tick(1_000))
+    clock.done(1_200)
+    clock.schedule(2_000)
+    assert clock.offset_ms == 0
+    assert clock.read(1_500) == 1_500
+
+
 def test_several_pauses_add_up() -> None:
     clock = started()
     for number in range(1, 4):
@@ -98,5 +119,6 @@ def test_lease_time_never_goes_back_and_never_runs_ahead(rng: random.Random) -> 
                 clock.stand(reading_ms)
                 monotonic_ms += rng.choice([0, 0, 3, 300])
                 assert clock.read(monotonic_ms) == reading_ms
+                clock.done(monotonic_ms)
                 clock.schedule(reading_ms + rng.choice([10, 100, 1_000]))
                 last_ms = reading_ms

@@ -22,6 +22,13 @@ def put(ledger: Ledger, facts: Handoff) -> Handoff:
     return facts
 
 
+def ripen(ledger: Ledger, wall_ms: int) -> None:
+    """All that is due by the wall clock is done."""
+    for facts in ledger.wall_due(wall_ms):
+        ledger.ripen(facts, wall_ms)
+        ledger.mind(facts, wall_ms)
+
+
 def test_counts_follow_every_change_and_its_undo() -> None:
     ledger = Ledger()
     one = put(ledger, handoff(1))
@@ -47,21 +54,21 @@ def test_delays_mature_in_their_order_and_only_when_they_are_over() -> None:
     ledger = Ledger()
     late = put(ledger, replace(handoff(1), not_before_ms=NOW_MS + 20))
     early = put(ledger, replace(handoff(2), not_before_ms=NOW_MS + 10))
-    assert ledger.next_maturity_ms() == NOW_MS + 10
-    ledger.mature(NOW_MS + 9)
+    assert ledger.next_wall_ms() == NOW_MS + 10
+    ripen(ledger, NOW_MS + 9)
     assert ledger.freed == []
-    ledger.mature(NOW_MS + 10)
+    ripen(ledger, NOW_MS + 10)
     assert ledger.freed == [early.id]
-    ledger.mature(NOW_MS + 20)
+    ripen(ledger, NOW_MS + 20)
     assert ledger.freed == [early.id, late.id]
-    assert ledger.next_maturity_ms() is None
+    assert ledger.next_wall_ms() is None
 
 
 def test_a_delay_of_what_has_been_claimed_meanwhile_frees_nothing() -> None:
     ledger = Ledger()
     one = put(ledger, replace(handoff(1), not_before_ms=NOW_MS + 10))
     put(ledger, in_status(one, "running"))
-    ledger.mature(NOW_MS + 10)
+    ripen(ledger, NOW_MS + 10)
     assert ledger.freed == []
 
 
@@ -70,8 +77,8 @@ def test_a_delay_that_counts_no_more_is_not_kept() -> None:
     for number in range(1_000):
         one = put(ledger, replace(handoff(number), not_before_ms=NOW_MS + 10**9))
         put(ledger, in_status(one, "cancelled"))
-    assert ledger.next_maturity_ms() is None
-    assert len(ledger._delayed._heap) <= 128
+    assert ledger.next_wall_ms() is None
+    assert len(ledger._wall_dues._heap) <= 128
 
 
 def test_descendants_are_those_that_have_not_ended() -> None:
@@ -228,7 +235,7 @@ def test_indexes_agree_with_the_facts_whatever_changes(rng: random.Random) -> No
                 facts = in_status(replace(facts, ancestors=ancestors), rng.choice(STATUSES))
                 facts = replace(facts, not_before_ms=wall_ms + delay_ms if facts.status == "pending" else 0)
                 ledger.put(facts.id, facts, wall_ms)
-            ledger.mature(wall_ms)
+            ripen(ledger, wall_ms)
             present = list(ledger)
             assert {s: sum(f.status == s for f in present) for s in STATUSES} == ledger.counts
             free = [

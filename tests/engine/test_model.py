@@ -223,12 +223,13 @@ class EngineAgainstModel(RuleBasedStateMachine):
             piece = self.model.change(name, piece, status="completed", ended="completed", result=result)
             self.model.say(call, ("completed", False), piece.commit)
 
-    @rule(index=which, offset=fence_offset, retry=st.booleans())
-    def fail(self, index: int, offset: int, retry: bool) -> None:
-        taken = self.write(index, offset, Fail, error=WorkError(type="Oops"), retry=retry)
+    @rule(index=which, offset=fence_offset, retry=st.booleans(), delay_ms=st.sampled_from([0, 0, 700]))
+    def fail(self, index: int, offset: int, retry: bool, delay_ms: int) -> None:
+        taken = self.write(index, offset, Fail, error=WorkError(type="Oops"), retry=retry, delay_ms=delay_ms)
         if taken is not None:
             call, name, piece, _ = taken
-            piece = self.model.fails(name, piece, "pending" if retry else "dead", "failed")
+            not_before_ms = self.model.now_ms + delay_ms if delay_ms else 0
+            piece = self.model.fails(name, piece, "pending" if retry else "dead", "failed", not_before_ms)
             self.model.say(call, ("failed", piece.status, False), piece.commit)
             self.model.serve()
 

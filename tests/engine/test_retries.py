@@ -88,8 +88,8 @@ def test_one_that_was_pruned_is_out_of_order_and_the_first_kept_is_told(holder: 
     for state in (b"1", b"2", b"3", b"4"):
         holder.checkpoint(state)
     world = holder.world
-    for row in [row for row in world.disk.rows.values() if row.payload in (b"1", b"2")]:
-        del world.disk.rows[row.position]
+    for row in [row for row in world.disk.left.values() if row.payload in (b"1", b"2")]:
+        del world.disk.left[row.position]
     with pytest.raises(OutOfOrder) as caught:
         holder.checkpoint(b"1", seq=1)
     assert caught.value.details == {"seq": 1, "expected": 5, "first_kept": 3}
@@ -221,7 +221,9 @@ def test_what_ends_a_hold_repeated_is_a_duplicate(
     assert world.facts(holder.handoff) == before
 
 
-@pytest.mark.parametrize(("request_type", "members"), [(Release, {}), (Fail, {"error": OOPS})], ids=["release", "fail"])
+@pytest.mark.parametrize(
+    ("request_type", "members"), [(Release, {}), (Fail, {"error": OOPS, "delay_ms": 0})], ids=["release", "fail"]
+)
 def test_after_the_next_claim_it_is_late(holder: Holder, request_type: Any, members: dict[str, Any]) -> None:
     world = holder.world
     request = request_type(handoff=holder.handoff, fence=holder.fence, **members)

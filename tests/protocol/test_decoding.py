@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dhp_protocol.decoding import OPS, RequestFault, decode_request, doubled_member, nested_deeper
+from dhp_protocol.decoding import OPS, RequestFault, decode_request, doubled_member, is_mostly_payload
+from dhp_protocol.depth import SLICE_BYTES, DepthScan, nested_deeper
 from dhp_protocol.limits import Limits
 
 from .vectors import Case, load, parameters, spelled
@@ -139,6 +140,29 @@ def test_depth_at_its_limit_with_text_full_of_brackets(levels: int, rng: random.
 def test_depth_of_anything(value: object, limit: int) -> None:
     body = json.dumps(value).encode()
     assert nested_deeper(body, limit) == is_nested_deeper(body, limit)
+
+
+@pytest.mark.parametrize("text", ['"', "\\", '\\"', "[", "]", '"[', "\\\\"])
+@pytest.mark.parametrize("shift", range(4))
+def test_depth_across_the_edges_of_slices(text: str, shift: int) -> None:
+    long_text = "x" * shift + text * SLICE_BYTES
+    for levels in (6, 7):
+        deep = json.loads("[" * (levels - 2) + "]" * (levels - 2))
+        body = json.dumps(["[" * 7, [long_text] * 2, {"a": deep}]).encode()
+        scan = DepthScan(body, 6)
+        steps = 1
+        while not scan.step():
+            steps += 1
+        assert steps > 2
+        assert scan.too_deep == (levels > 6)
+
+
+def test_what_is_mostly_payload_is_told_by_what_is_left() -> None:
+    state = "x" * 10_000
+    assert is_mostly_payload(json.dumps({"op": "checkpoint", "fence": 1, "state": state}).encode(), 100)
+    assert not is_mostly_payload(json.dumps({"op": "checkpoint", "fence": 1, "sate": state}).encode(), 100)
+    assert not is_mostly_payload(f'{{"state": "{state}", "state": 1}}'.encode(), 100)
+    assert not is_mostly_payload(b'{"state": "x" "fence"}', 100)
 
 
 REFUSALS = (None, "bad_json", "invalid_request", "unknown_op")

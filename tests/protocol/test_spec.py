@@ -4,7 +4,7 @@ import hashlib
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -13,8 +13,12 @@ from dhp_protocol.decoding import OPS
 from dhp_protocol.errors import ERROR_BY_CODE
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from dhp_protocol.limits import Limits
-from dhp_protocol.messages import AnyRequest
+from dhp_protocol.messages import AnyRequest, WorkError
 from dhp_protocol.replies import AnyEvent, HealthReply, StatsReply, StatusReply
+from dhpd.engine.budget import CAPS, Budget
+from dhpd.engine.records import AnyRecord
+from dhpd.engine.roles import OPERATION_ROLES, ROLES
+from dhpd.engine.views import record_view
 
 SPEC = (Path(__file__).parents[2] / "protocol" / "SPEC.md").read_text("utf-8")
 REQUESTS = {cls.__struct_config__.tag: cls for cls in get_args(AnyRequest)}
@@ -90,6 +94,36 @@ def test_the_errors_are_those_of_the_registry() -> None:
 def test_the_events_are_those_of_the_code() -> None:
     told = {names(row[0])[0]: set(names(row[1])) for row in rows(section("## 9 Events"))}
     assert told == {cls.__struct_config__.tag: set(cls.__struct_fields__) for cls in get_args(AnyEvent)}
+
+
+def a_full(record: type[AnyRecord]) -> AnyRecord:
+    """A record of this type that has every member it may have."""
+    samples = {"error": WorkError(type="Timeout"), "budget": Budget(), "ancestors": ("p",), "labels": {"a": "b"}}
+    members: dict[str, Any] = {field.name: samples.get(field.name, 1) for field in msgspec.structs.fields(record)}
+    return record(**members)
+
+
+@pytest.mark.parametrize("record", get_args(AnyRecord), ids=lambda record: str(record.__struct_config__.tag))
+def test_every_member_of_a_record_is_told(record: type[AnyRecord]) -> None:
+    told = {names(row[0])[0]: set(names(row[1])) for row in rows(section("## 8 Records"))}
+    shown = record_view(1, a_full(record)).keys() - {"n", "position", "type", "at", "fence"}
+    assert shown <= told[str(record.__struct_config__.tag)]
+
+
+def test_the_caps_and_their_defaults_are_those_of_the_code() -> None:
+    told = {names(row[0])[0]: row[2] for row in rows(section("### Budgets"))}
+    defaults = {name: getattr(Budget(), "max_usd_nano" if name == "max_usd" else name) for name in CAPS}
+    assert told == {name: "none" if default is None else str(default) for name, default in defaults.items()}
+
+
+def test_the_roles_are_those_of_the_code() -> None:
+    told = {names(row[0])[0]: set(names(row[1])) & OPS for row in rows(section("### Tokens and roles"))}
+    assert list(told) == list(ROLES)
+    told["worker"] |= {op for op, cls in REQUESTS.items() if "fence" in cls.__struct_fields__} - {"suspend"}
+    for role in ("dispatcher", "worker", "approver"):
+        assert told[role] == {op for op, allowed in OPERATION_ROLES.items() if allowed == {role, "admin"}}, role
+    looking = section("### Tokens and roles").split("Every role may also look:")[1].split("is final")[0]
+    assert set(names(looking)) == {op for op, allowed in OPERATION_ROLES.items() if allowed == set(ROLES)}
 
 
 def test_the_worked_example_is_right() -> None:

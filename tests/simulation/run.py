@@ -9,12 +9,16 @@ import time
 import traceback
 
 from .checks import Checks
-from .clients import Dispatcher, Worker
+from .clients import Client
+from .daemon import SimulatedDaemon
+from .keepers import Approver, Dispatcher
 from .store_model import ModelStore
-from .world import NO_FAULTS, Faults, SimulatedDaemon, World
+from .workers import Worker
+from .world import NO_FAULTS, Faults, World
 
 CHAOS_MS = 25_000
 QUIET_MS = 120_000
+ANSWERED_WITHIN_MS = 20_000
 WORKERS = 4
 HANDOFFS = 12
 
@@ -26,12 +30,12 @@ class Stuck(AssertionError):
 def simulate(seed: int, faults: Faults | None = None) -> dict[str, int]:
     """One run: a time of faults, then quiet, in which all that was dispatched must end. Gives what happened, counted."""
     world = World(seed, faults if faults is not None else Faults())
-    checks = Checks()
-    checks.now_ms = world.now_ms
+    checks = Checks(world)
     store = ModelStore()
     daemon = SimulatedDaemon(world, store, checks)
     dispatcher = Dispatcher(world, daemon, checks, "dispatcher#0", HANDOFFS)
     workers = [Worker(world, daemon, checks, f"worker{i}#0") for i in range(WORKERS)]
+    approver = Approver(world, daemon, checks, "approver#0")
     births = WORKERS
 
     def trouble() -> None:
@@ -40,6 +44,9 @@ def simulate(seed: int, faults: Faults | None = None) -> dict[str, int]:
             daemon.pause()
         if world.chance(world.faults.crash * 5) and daemon.up:
             daemon.crash()
+        if world.chance(world.faults.wall_clock_step):
+            world.set_wall_clock()
+            checks.disturbed()
         for index, worker in enumerate(workers):
             if not worker.alive:
                 births += 1
@@ -49,11 +56,12 @@ def simulate(seed: int, faults: Faults | None = None) -> dict[str, int]:
     world.at(500, trouble)
     start_ms = world.now_ms
     while world.now_ms < start_ms + CHAOS_MS and world.step():
-        checks.now_ms = world.now_ms
+        pass
     world.faults = NO_FAULTS
     ended = False
     while world.now_ms < start_ms + CHAOS_MS + QUIET_MS and world.step():
-        checks.now_ms = world.now_ms
+        if daemon.working:
+            checks.overdue()
         ended = not dispatcher.left and len(dispatcher.ended) == HANDOFFS
         if ended:
             break
@@ -65,7 +73,19 @@ def simulate(seed: int, faults: Faults | None = None) -> dict[str, int]:
             if handoff not in dispatcher.ended
         }
         raise Stuck(f"{len(dispatcher.ended)} of {HANDOFFS} ended; open: {open_ones}")
+    _all_answered(world, [dispatcher, approver, *workers])
     return checks.counts
+
+
+def _all_answered(world: World, clients: list[Client]) -> None:
+    """Whoever has asked gets an answer, waiters too, in a while after the faults ended."""
+    asked = [(client, name) for client in clients if client.alive for name in client.unanswered()]
+    until_ms = world.now_ms + ANSWERED_WITHIN_MS
+    while world.now_ms < until_ms and world.step():
+        asked = [(client, name) for client, name in asked if client.waits_for(name)]
+        if not asked:
+            return
+    raise Stuck(f"never answered: {[client.checks.requests[name] for client, name in asked]}")
 
 
 def main() -> int:

@@ -2,18 +2,20 @@
 
 Owns what is "on disk": the journal, the table of facts, the extensions. It keeps encoded bytes, as a disk does, so that
 nothing of a live object survives in it. An append fails before anything is written, or after all of it was: which of the
-two, only `settle` tells.
+two, only `settle` tells. What may go from the disk goes at once, before the next append (`prunes_by_itself`).
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 
 import msgspec
 
+from dhpd.engine.binding import bound_to
 from dhpd.engine.facts import FINAL, CheckpointFacts, Handoff
 from dhpd.engine.journal import Batch, Extension
 from dhpd.engine.lookups import ListLookup
-from dhpd.engine.records import Checkpointed, Entry, decode_record, encode_record
+from dhpd.engine.records import Checkpointed, Entry, Forgotten, Redriven, decode_record, encode_record
+from dhpd.engine.retention import replaced_seq
 from dhpd.store.backend import Appended, DiskError, Loaded, StoredRecord, StoreError
 
 _encode_facts = msgspec.msgpack.Encoder().encode
@@ -30,7 +32,7 @@ class Outcome(Enum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row of the journal, as a disk holds it."""
+    """One row of the journal, as a disk holds it. `seq`: a checkpoint's, in a record of its own (0: it is none)."""
 
     position: int
     handoff: str
@@ -38,16 +40,24 @@ class Row(msgspec.Struct, frozen=True):
     anchor: int
     body: bytes
     payload: bytes | None
+    seq: int = 0
 
 
 class ModelStore:
+    """`rows` is all that was ever written, for whoever checks; what a daemon can read of it is `left`."""
+
     durability = "nothing: it is a model"
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
+        self.left: dict[int, Row] = {}
         self.facts: dict[str, bytes] = {}
         self.extensions: dict[str, Extension] = {}
         self.covered = 0
+        self.purged_fence = 0
+        self.prunes_by_itself = True
+        self._surplus: set[str] = set()  # Of these handoffs checkpoints may have been replaced.
+        self._forgotten: dict[int, str] = {}  # By the record at this position.
         self.outcome = Outcome.KEPT
         self.settle_failures = 0
         self.unreadable = False
@@ -58,7 +68,7 @@ class ModelStore:
 
     async def load(self) -> Loaded:
         facts = [_decode_facts(raw) for raw in self.facts.values()]
-        tail = [self._entry(row) for position, row in sorted(self.rows.items()) if position > self.covered]
+        tail = [self._entry(row) for position, row in sorted(self.left.items()) if position > self.covered]
         spoken_of = {entry.handoff for entry in tail}
         counts: dict[str, int] = {}
         for handoff in facts:
@@ -66,7 +76,7 @@ class ModelStore:
         return Loaded(
             head=self.head,
             covered=self.covered,
-            purged_fence=0,
+            purged_fence=self.purged_fence,
             counts=counts,  # type: ignore[arg-type]
             facts=[handoff for handoff in facts if handoff.status not in FINAL or handoff.id in spoken_of],
             tail=tail,
@@ -77,18 +87,33 @@ class ModelStore:
         outcome, self.outcome = self.outcome, Outcome.KEPT
         if self.head != expected_head:
             raise StoreError("Another daemon has written to this store.")
+        if self.prunes_by_itself:
+            self._prune(self.covered, lambda handoff: None)
         if outcome is Outcome.FAILS:
             raise DiskError("simulated: nothing written")
-        failed = frozenset({batch.entries[0].handoff}) if outcome is Outcome.POISON and batch.entries else frozenset()
+        failed: frozenset[str] = frozenset()
+        if outcome is Outcome.POISON and batch.entries:
+            failed = bound_to(frozenset({batch.entries[0].handoff}), batch.entries)
         kept = [entry for entry in batch.entries if entry.handoff not in failed]
         for entry in kept:
             assert entry.position not in self.rows, "a position is written once"
-            self.rows[entry.position] = Row(
-                entry.position, entry.handoff, entry.prev, entry.anchor, encode_record(entry.record), entry.payload
+            self.rows[entry.position] = self.left[entry.position] = Row(
+                entry.position,
+                entry.handoff,
+                entry.prev,
+                entry.anchor,
+                encode_record(entry.record),
+                entry.payload,
+                entry.record.seq if isinstance(entry.record, Checkpointed) else 0,
             )
+            if isinstance(entry.record, Forgotten):
+                self.facts.pop(entry.handoff, None)
+                self._forgotten[entry.position] = entry.handoff
+                self.purged_fence = max(self.purged_fence, entry.record.fence)
         for handoff in batch.facts:
             if handoff.id not in failed:
                 self.facts[handoff.id] = _encode_facts(handoff)
+                self._surplus.add(handoff.id)
         if batch.covers is not None and not failed:
             self.covered = batch.covers
         for extension in batch.extended:
@@ -111,7 +136,7 @@ class ModelStore:
 
     async def payloads(self, positions: Sequence[int]) -> dict[int, bytes]:
         self._readable()
-        rows = ((position, self.rows.get(position)) for position in positions)
+        rows = ((position, self.left.get(position)) for position in positions)
         return {position: row.payload for position, row in rows if row is not None and row.payload is not None}
 
     async def records_of(self, head: int, after_n: int, limit: int) -> list[StoredRecord]:
@@ -123,7 +148,7 @@ class ModelStore:
         found = []
         for stored in await self.records_of(head, 0, len(self.rows)):
             record = stored.record
-            if isinstance(record, Checkpointed) and record.seq > after_seq:
+            if isinstance(record, (Checkpointed, Redriven)) and record.seq > after_seq and record.sha256 is not None:
                 found.append(CheckpointFacts(record.seq, record.sha256, stored.position, record.at_ms))
         return found[:limit]
 
@@ -143,11 +168,26 @@ class ModelStore:
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
         self._readable()
-        later = sorted(at for at in self.rows if at > position)[:limit]
-        return [
-            StoredRecord(at, self.rows[at].handoff, decode_record(self.rows[at].body), self._kind_of(self.rows[at]))
-            for at in later
+        later = [self.left[at] for at in sorted(at for at in self.left if at > position)[:limit]]
+        return [StoredRecord(row.position, row.handoff, decode_record(row.body), self._kind_of(row)) for row in later]
+
+    async def prune(self, covered: int, first_in_use: Callable[[str], int | None]) -> AsyncIterator[int]:
+        self._readable()
+        yield self._prune(covered, first_in_use)
+
+    async def acked_before(self, acked_before_ms: int, after: tuple[int, int], limit: int) -> list[Handoff]:
+        self._readable()
+        every = [_decode_facts(raw) for raw in self.facts.values()]
+        parents = {facts.parent for facts in every}
+        found = [
+            facts
+            for facts in every
+            if facts.acked
+            and facts.acked_at_ms <= acked_before_ms
+            and (facts.acked_at_ms, facts.number) > after
+            and facts.id not in parents
         ]
+        return sorted(found, key=lambda facts: (facts.acked_at_ms, facts.number))[:limit]
 
     async def close(self) -> None:
         pass
@@ -167,7 +207,28 @@ class ModelStore:
         chain = []
         at = head
         while at:
-            row = self.rows[at]
+            row = self.left[at]
             chain.append(row)
-            at = row.prev if row.prev in self.rows else row.anchor
+            at = row.prev if row.prev in self.left else row.anchor
         return chain
+
+    def _prune(self, covered: int, first_in_use: Callable[[str], int | None]) -> int:
+        """Takes away whatever may go."""
+        replaced: dict[str, int] = {}
+        for handoff in self._surplus & self.facts.keys():
+            in_use = first_in_use(handoff)
+            up_to = replaced_seq(_decode_facts(self.facts[handoff]))
+            replaced[handoff] = up_to if in_use is None else min(up_to, in_use - 1)
+        void = {handoff: at for at, handoff in sorted(self._forgotten.items()) if at <= covered}
+        if not void and not any(replaced.values()):
+            return 0
+        doomed = []
+        for position, row in self.left.items():
+            if position <= void.get(row.handoff, 0) or (
+                position <= covered and 0 < row.seq <= replaced.get(row.handoff, 0)
+            ):
+                doomed.append(position)
+        for position in doomed:
+            del self.left[position]
+            self._forgotten.pop(position, None)
+        return len(doomed)

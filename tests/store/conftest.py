@@ -49,6 +49,7 @@ class SqliteKit:
 class ModelKit:
     def __init__(self) -> None:
         self.store = ModelStore()
+        self.store.prunes_by_itself = False
 
     async def append(self, batch: Batch) -> Appended:
         return await self.store.append(batch, self.store.head)
@@ -58,7 +59,7 @@ class ModelKit:
 
     async def prune(self, positions: Iterable[int]) -> None:
         for position in positions:
-            del self.store.rows[position]
+            del self.store.left[position]
 
 
 @pytest.fixture(params=["sqlite", "model"])

@@ -11,19 +11,25 @@ from msgspec.structs import replace
 
 from dhp_protocol.messages import WorkError
 from dhpd.engine.apply import KEEPS_FENCE, apply
+from dhpd.engine.budget import Budget
 from dhpd.engine.facts import Handoff
 from dhpd.engine.journal import Batch, Extension
 from dhpd.engine.lookups import ListLookup
 from dhpd.engine.records import (
+    Acked,
     AnyRecord,
     Checkpointed,
     Claimed,
     Completed,
+    Dead,
     Dispatched,
     Entry,
     Failed,
+    Forgotten,
     Orphaned,
+    Redriven,
     Released,
+    Spent,
 )
 
 EVERYTHING = ListLookup(position=0, after=0, limit=1_000, status=UNSET, kind=UNSET, worker=UNSET, label=UNSET)
@@ -44,7 +50,7 @@ class Stories:
         self._untaken: list[Entry] = []
 
     def dispatch(self, handoff: str, **members: Any) -> Entry:
-        settings: dict[str, Any] = {"kind": "work", "priority": 5, "max_attempts": 3, "bytes": 2, **members}
+        settings: dict[str, Any] = {"kind": "work", "priority": 5, "budget": Budget(), "bytes": 2, **members}
         return self._tell(handoff, Dispatched(n=1, at_ms=1_000, fence=0, **settings), b"{}")
 
     def claim(self, handoff: str, worker: str = "ada") -> Entry:
@@ -55,6 +61,9 @@ class Stories:
     def checkpoint(self, handoff: str, state: bytes) -> Entry:
         members = {"seq": self.facts[handoff].seq + 1, "sha256": f"{len(state):064x}", "bytes": len(state), "steps": 1}
         return self._tell(handoff, Checkpointed(**members, **self._next(handoff, Checkpointed)), state)
+
+    def spend(self, handoff: str, by: str | None = None) -> Entry:
+        return self._tell(handoff, Spent(steps=1, usd_nano=0, by=by, **self._next(handoff, Spent)))
 
     def release(self, handoff: str, reason: str | None = None) -> Entry:
         return self._tell(handoff, Released(worker="ada", reason=reason, **self._next(handoff, Released)))
@@ -69,6 +78,26 @@ class Stories:
     def complete(self, handoff: str, result: bytes = b'"done"') -> Entry:
         members = {"sha256": "0" * 64, "bytes": len(result)}
         return self._tell(handoff, Completed(worker="ada", **members, **self._next(handoff, Completed)), result)
+
+    def ack(self, handoff: str) -> Entry:
+        return self._tell(handoff, Acked(**self._next(handoff, Acked)))
+
+    def die(self, handoff: str) -> Entry:
+        return self._tell(handoff, Dead(reason="max_steps: 1 of 1 used, 1 asked", **self._next(handoff, Dead)))
+
+    def come_back(self, handoff: str, state: bytes) -> Entry:
+        """Dead work is redriven, with a checkpoint that a cap had refused."""
+        members = {"seq": self.facts[handoff].seq + 1, "sha256": f"{len(state):064x}", "bytes": len(state), "steps": 1}
+        return self._tell(handoff, Redriven(dead_ms=0, **members, **self._next(handoff, Redriven)), state)
+
+    def forget(self, handoff: str) -> Entry:
+        facts = self.facts.pop(handoff)
+        record = Forgotten(n=facts.n + 1, at_ms=1_000 + self.position, fence=facts.fence)
+        self.position += 1
+        entry = Entry(self.position, handoff, facts.position, facts.anchor, record, None)
+        self.told.append(entry)
+        self._untaken.append(entry)
+        return entry
 
     def batch(
         self,

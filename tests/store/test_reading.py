@@ -128,6 +128,7 @@ async def test_a_record_is_shown_without_what_only_the_daemon_needs(kit: Kit) ->
         "fence": 0,
         "kind": "work",
         "priority": 5,
+        "budget": {"max_attempts": 3, "max_invalid_results": 3, "max_stalls": 2},
         "bytes": 2,
         "parent": name(8),
         "labels": {"a": "b"},

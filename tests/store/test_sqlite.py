@@ -142,6 +142,21 @@ async def test_one_that_cannot_be_stored_fails_alone(sqlite: SqliteKit, kind: st
     assert (await sqlite.store.append(stories.batch(), 6)).failed == frozenset()
 
 
+async def test_spending_that_cannot_be_stored_for_one_is_stored_for_none(sqlite: SqliteKit) -> None:
+    stories = Stories()
+    for number in (1, 2, 3):
+        stories.dispatch(name(number))
+        stories.claim(name(number))
+    await sqlite.store.append(stories.batch(), 0)
+    stories.spend(name(1))
+    stories.spend(name(2), by=name(1))
+    stories.spend(name(3))
+    stories.spoil(1, prev=2**63)
+    appended = await sqlite.store.append(stories.batch(), 6)
+    assert (appended.head, appended.failed) == (9, {name(1), name(2)})
+    assert [stored.position for stored in await sqlite.store.records_after(6, 10)] == [9]
+
+
 async def test_when_nothing_of_it_can_be_stored_the_head_stays(sqlite: SqliteKit) -> None:
     stories = Stories()
     stories.dispatch(name(1))

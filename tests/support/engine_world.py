@@ -12,8 +12,9 @@ from msgspec import Raw, Struct
 
 from dhp_protocol.errors import DHPError, ResultInvalid, StoreUnavailable
 from dhp_protocol.limits import Limits
-from dhp_protocol.messages import Claim, Complete, Dispatch, GetStatus, Hello, Request
+from dhp_protocol.messages import CheckCapability, Claim, Complete, Dispatch, GetStatus, Hello, Import, Redrive, Request
 from dhp_protocol.replies import Event, LeaseTerms
+from dhpd.engine.capabilities import capabilities_of, granted
 from dhpd.engine.claim_queue import order
 from dhpd.engine.core import Settings
 from dhpd.engine.dispatching import prepare_dispatch
@@ -24,11 +25,13 @@ from dhpd.engine.lookups import Lookup
 from dhpd.engine.moments import Now
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Notice
+from dhpd.engine.porting import Arrival, Plan, plan_extension, plan_new
+from dhpd.engine.roles import ADMIN, Caller
 from dhpd.engine.waiting import Address
 from dhpd.store.backend import DiskError
 from dhpd.store.reading import resolve
+from tests.simulation.daemon import now_of
 from tests.simulation.store_model import ModelStore, Outcome
-from tests.simulation.world import now_of
 
 START = Now(lease_ms=5_000_000, wall_ms=1_800_000_000_000)
 TTL_MS = 6_000
@@ -62,7 +65,9 @@ class World:
         self.settings = Settings(limits=limits, terms=TERMS, max_queued_bytes=max_queued_bytes)
         self.now = START
         self.disk = ModelStore()
+        self.max_frame_bytes = 1 << 20
         self.heard: dict[int, list[Event]] = {}
+        self.callers: dict[int, Caller] = {}
         self._purged_fence = purged_fence
         self._numbers = count(1)
         self._connections = count(1)
@@ -92,9 +97,10 @@ class World:
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    def connect(self, session: str | None = None, *, local: bool = True) -> int:
-        """A new connection; with `session` it has said hello."""
+    def connect(self, session: str | None = None, *, local: bool = True, caller: Caller = ADMIN) -> int:
+        """A new connection; with `session` it has said hello. `caller` is who speaks there."""
         connection = next(self._connections)
+        self.callers[connection] = caller
         self.heard[connection] = []
         self.engine.open(connection, local=local)
         if session is not None:
@@ -112,7 +118,7 @@ class World:
         on = self.home if on is None else on
         number = next(self._numbers)
         call = self._calls[number] = Call(request, on)
-        to = Address(on, number, False)
+        to = Address(on, number, False, self.callers.get(on, ADMIN))
         if isinstance(request, Dispatch):
             try:
                 prepared = prepare_dispatch(request, self.settings.limits)
@@ -124,8 +130,21 @@ class World:
         elif isinstance(request, Complete):
             self._admit(self.engine.missing(request))
             self.engine.complete(request, verdict, to, self.now)
-        else:
+        elif isinstance(request, CheckCapability):
             self._admit(self.engine.missing(request))
+            self.engine.check_capability(request, self._granted(request), to, self.now)
+        elif isinstance(request, Redrive):
+            self._admit(self.engine.missing(request))
+            self.engine.redrive(request, self._kept_state(request.handoff), to, self.now)
+        elif isinstance(request, Import):
+            try:
+                handoff, plan = self._planned(request)
+            except DHPError as error:
+                call.answer = error
+                return call
+            self.engine.import_(request, handoff, plan, to, self.now)
+        else:
+            self._admit(self.engine.missing(request, to.caller))
             self.engine.execute(request, to, self.now)
         self._deliver()
         return call
@@ -236,10 +255,11 @@ class World:
     def start(self) -> None:
         """The daemon has loaded the disk; nothing has been written yet."""
         names = (f"fresh-{number}" for number in self._numbers)
-        self.engine = Engine(self.settings, lambda: next(names), purged_fence=self._purged_fence)
+        loaded = now_of(self.disk.load())
+        purged_fence = max(self._purged_fence, loaded.purged_fence)
+        self.engine = Engine(self.settings, lambda: next(names), purged_fence=purged_fence)
         self._in_flight = None
         self._calls.clear()
-        loaded = now_of(self.disk.load())
         self._head = loaded.head
         self.engine.load(
             loaded.facts,
@@ -251,6 +271,35 @@ class World:
             now=self.now,
         )
         self.home = self.connect()
+
+    def _payload(self, position: int) -> bytes:
+        return now_of(self.disk.payloads([position]))[position]
+
+    def _granted(self, request: CheckCapability) -> bool:
+        facts = self.engine.ledger.get(request.handoff)
+        if facts is None or not facts.capable:
+            return False
+        intent = msgspec.json.decode(self._payload(facts.number), type=dict[str, Raw])
+        return granted(capabilities_of(intent["capabilities"]), request.domain, request.resource)
+
+    def _kept_state(self, handoff: str) -> bytes | None:
+        facts = self.engine.ledger.get(handoff)
+        if facts is None or facts.kept is None or not facts.kept.seq:
+            return None
+        return self._payload(facts.kept.position)
+
+    def _planned(self, request: Import) -> tuple[str, Plan | None]:
+        """What a whole bundle comes to, beside what is here."""
+        arrival = Arrival(self.settings.limits)
+        arrival.take([bytes(line) for line in request.records])
+        assert arrival.named is not None
+        handoff = arrival.named.handoff
+        self._admit([handoff])
+        present = self.engine.ledger.get(handoff)
+        if present is None:
+            return handoff, plan_new(arrival)
+        own = now_of(self.disk.records_of(present.position, 0, 1_000_000))
+        return handoff, plan_extension(arrival, present, [stored.record for stored in own])
 
     def _admit(self, missing: list[str]) -> None:
         for facts in now_of(self.disk.facts_of(missing)):
@@ -271,7 +320,7 @@ class World:
 
     def _resolved(self, lookup: Any) -> Struct | DHPError:
         try:
-            return now_of(resolve(lookup, self.disk, 1 << 20, lambda handoff, fence: None))
+            return now_of(resolve(lookup, self.disk, self.max_frame_bytes, lambda handoff, fence: None))
         except DHPError as error:
             return error
         except DiskError:

@@ -3,7 +3,7 @@
 Owns when it fails and how: before anything was written, or after all of it was. What it says to nobody is which of the two.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from dhpd.engine.facts import CheckpointFacts, Handoff
 from dhpd.engine.journal import Batch
@@ -81,6 +81,15 @@ class FaultyStore:
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
         self._count("records_after")
         return await self._inner.records_after(position, limit)
+
+    async def prune(self, covered: int, first_in_use: Callable[[str], int | None]) -> AsyncIterator[int]:
+        self._count("prune")
+        async for gone in self._inner.prune(covered, first_in_use):
+            yield gone
+
+    async def acked_before(self, acked_before_ms: int, after: tuple[int, int], limit: int) -> list[Handoff]:
+        self._count("acked_before")
+        return await self._inner.acked_before(acked_before_ms, after, limit)
 
     async def close(self) -> None:
         await self._inner.close()

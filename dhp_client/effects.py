@@ -1,0 +1,168 @@
+"""Effects on the outside world: done once, whoever comes back to the step.
+
+Owns when a call may be made: never for a step that is done, never twice at the same time, and for one that was begun
+before only by whoever settles the doubt. What is on record is the daemon's.
+
+Between the call and the record of its end a worker can always die. So the next one is told, and the idempotency key, the
+same for every attempt, lets the outside service tell a repetition.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Raw, UnsetType
+
+from dhp_protocol.messages import EffectBegin, EffectDone, Request
+from dhp_protocol.replies import EffectDoneReply, EffectReply
+
+from . import payload
+from .arguments import check_text
+from .asking import Approved
+from .exceptions import EffectInDoubt, InDoubt
+from .held import Held
+from .leases import Phase
+from .looking import Looking
+from .writes import Write
+
+T = TypeVar("T")
+
+
+class Step:
+    """What one task knows of one of its steps."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.asked_under: set[int] = set()
+        """Fences under which it may have been begun by us, without the call having been made."""
+        self.called = False
+        """The call was made, and its end isn't on record."""
+
+
+class Effect:
+    """One passage through a step. The sync client goes through the same, making the call in the caller's thread."""
+
+    def __init__(self, task: "Effects", step: str, approval: str | Approved | None) -> None:
+        self.done = False
+        self.result: Any = None
+        self._task = task
+        self._name = step
+        self._step = task._steps.setdefault(step, Step())
+        self._approval = approval.approval if isinstance(approval, Approved) else approval
+        self._key = ""
+        self._in_doubt = False
+
+    async def __aenter__(self) -> "Effect":
+        await self._step.turn.acquire()
+        try:
+            await self._begin()
+        except BaseException:
+            self._step.turn.release()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._step.turn.release()
+
+    async def _begin(self) -> None:
+        task, step = self._task, self._step
+        approval = UNSET if self._approval is None else self._approval
+
+        def request() -> Request:
+            step.asked_under.add(task.fence)
+            return EffectBegin(handoff=task.handoff, fence=task.fence, step=self._name, approval=approval)
+
+        reply = await task._hold.write(Write(request, EffectReply, begins=True))
+        self._key = reply.idempotency_key
+        if reply.state == "done":
+            self.done = True
+            self.result = None if isinstance(reply.result, UnsetType) else payload.decode(reply.result)
+            return
+        if task._hold.phase is not Phase.HELD:
+            raise InDoubt("Whether the lease lives isn't known, so no effect begins under it: try again later.")
+        ours = reply.state == "new" or await self._was_begun_by_us()
+        self._in_doubt = step.called or not ours
+
+    async def _was_begun_by_us(self) -> bool:
+        """Whether the fence that began it was ours, and we got no further than asking."""
+        if len(self._step.asked_under) < 2:  # The present fence alone: another one began it.
+            return False
+        task = self._task
+        begun = await task._hold.wait(begun_under(task._client, task.handoff, self._name))
+        return begun in self._step.asked_under
+
+    def call_for(self, call: Callable[[str], T], in_doubt: Callable[[str], T] | None) -> Callable[[], T]:
+        """What is to be called now. Raises `EffectInDoubt` where that takes an `in_doubt` and there is none."""
+        chosen = in_doubt if self._in_doubt else call
+        if chosen is None:
+            raise EffectInDoubt(self._name, self._key)
+        self._step.asked_under.clear()
+        self._step.called = True
+        return lambda: chosen(self._key)
+
+    async def finish(self, result: Any) -> Any:
+        """Puts the result on record; gives it as every later attempt will get it."""
+        task, text = self._task, payload.encode(result, member="result")
+        await task._hold.write(
+            Write(
+                lambda: EffectDone(handoff=task.handoff, fence=task.fence, step=self._name, result=Raw(text)),
+                EffectDoneReply,
+                insists=True,
+            )
+        )
+        self._step.called = False
+        return payload.decode(text)
+
+
+class Effects(Held):
+    """The part of a task that acts on the outside world."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._steps: dict[str, Step] = {}
+
+    async def effect(
+        self,
+        step: str,
+        call: Callable[[str], Awaitable[Any] | Any],
+        *,
+        approval: str | Approved | None = None,
+        in_doubt: Callable[[str], Awaitable[Any] | Any] | None = None,
+    ) -> Any:
+        """`call(idempotency_key)`, once for all attempts at this handoff; gives its result, or the one on record.
+
+        `await task.effect("charge-card", lambda key: charge(card, key), in_doubt=look_up_charge)`. `step` names the
+        effect within the handoff. The key is the same whoever asks: give it to the outside service. The result must be
+        JSON. An `approval` is used up by this step; `WrongState` unless it is there and approved.
+
+        A step that was begun and never said to be done, by a worker that died or by a call that raised, is in doubt:
+        `in_doubt(key)` must find out whether it happened, see to it if it didn't, and give its result. Without `in_doubt`
+        that raises `EffectInDoubt`; where the service itself tells repetitions by the key, give `call` again.
+
+        Raises `InDoubt`, and calls nothing, while it isn't known whether the lease lives.
+        """
+        async with self.passage(step, approval) as effect:
+            if effect.done:
+                return effect.result
+            result = effect.call_for(call, in_doubt)()
+            if inspect.isawaitable(result):
+                result = await result
+            return await effect.finish(result)
+
+    def passage(self, step: str, approval: str | Approved | None) -> Effect:
+        """One passage through `step`, for those who make the call elsewhere."""
+        check_text(step=step)
+        return Effect(self, step, approval)
+
+
+async def begun_under(client: Looking, handoff: str, step: str) -> int | None:
+    """The fence under which `step` was begun; None: it wasn't."""
+    after: int | None = 0
+    while after is not None:
+        page = await client.effects(handoff, after=after)
+        for view in page.effects:
+            if view.step == step:
+                return view.fence
+        after = page.next
+    return None

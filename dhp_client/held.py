@@ -1,0 +1,118 @@
+"""A claimed handoff as its worker sees it: what it is, and how its lease stands.
+
+Owns what a task is made of and what can be read of it. What its worker says is `spending`'s, `effects`', `asking`'s and
+`task`'s; how that gets through is `hold`'s.
+"""
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from . import payload
+from .exceptions import InDoubt
+from .hold import Hold
+from .leases import Lease, Phase
+from .session import Grant, Session
+from .writes import Write
+
+if TYPE_CHECKING:
+    from .client import Client
+
+T = TypeVar("T")
+
+
+class _Intent(msgspec.Struct, frozen=True):
+    kind: str
+    inputs: Raw
+
+
+class Held:
+    """Base of `task.Task`. Its making doesn't begin the lease: that is the task's, once everything is in place."""
+
+    def __init__(self, client: "Client", session: Session, grant: Grant, worker: str, *, detached: bool) -> None:
+        reply = grant.reply
+        intent = msgspec.json.decode(grant.intent, type=_Intent)
+        self.handoff: str = reply.handoff
+        self.kind: str = intent.kind
+        self.inputs: Any = payload.decode(intent.inputs)
+        self.intent: bytes = grant.intent
+        self.was: str = reply.was
+        self._session = session
+        self._client = client  # A client isn't collected while somebody works with one of its tasks.
+        self._state: Any = None
+        self._state_text: bytes | None = None
+        lease = Lease(
+            handoff=reply.handoff,
+            fence=reply.fence,
+            ttl_ms=reply.lease.ttl_ms,
+            heartbeat_ms=reply.lease.heartbeat_ms,
+            in_doubt_ms=session.in_doubt_ms,
+            deadline_ms=grant.renewed_ms + reply.lease.ttl_ms,
+            detached=detached,
+        )
+        hold = self._hold = Hold(session, lease, worker)
+        hold.attempt = reply.attempt
+        if (stored := grant.checkpoint) is not None:
+            hold.seq, hold.sha256, self._state_text = stored.seq, stored.sha256, bytes(stored.state)
+        hold.finalizer = weakref.finalize(self, session.leases.forget, lease)
+        hold.finalizer.atexit = False
+
+    def __repr__(self) -> str:
+        return f"<Task {self.kind} {self.handoff[:12]}, fence {self.fence}, {self.ended or self._hold.phase.value}>"
+
+    @property
+    def state(self) -> Any:
+        """The last stored checkpoint's state, decoded; None if there is none."""
+        if self._state_text is not None:
+            self._state, self._state_text = payload.decode(self._state_text), None
+        return self._state
+
+    @property
+    def seq(self) -> int:
+        """The last stored checkpoint's number; 0 if there is none."""
+        return self._hold.seq
+
+    @property
+    def fence(self) -> int:
+        """The credential of every write. It changes when a lease that ended unclaimed was claimed again."""
+        return self._hold.lease.fence
+
+    @property
+    def attempt(self) -> int:
+        """How often the handoff has been claimed, this time included."""
+        return self._hold.attempt
+
+    @property
+    def worker(self) -> str:
+        """Who has claimed it, as status and history show."""
+        return self._hold.worker
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is lost: somebody else may be at work. May be read from any thread."""
+        return self._hold.lost
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it isn't known that the lease lives; writes wait meanwhile. May be read from any thread."""
+        return self._hold.phase in (Phase.IN_DOUBT, Phase.ENDED)
+
+    @property
+    def ended(self) -> str | None:
+        """`completed`, `failed`, `released`, `suspended`, or `dead` (at a cap) once this worker is through with it."""
+        return self._hold.ended
+
+    def check(self) -> None:
+        """Raises what every call raises once there is nothing more to do with this task."""
+        self._hold.check()
+
+    async def _within_retry_time(self, write: Write[T]) -> T:
+        retry_ms = self._session.connection.retry_ms
+        try:
+            async with asyncio.timeout(retry_ms / 1000):
+                return await self._hold.write(write)
+        except TimeoutError:
+            raise InDoubt(f"Nobody has answered for {retry_ms:.0f} ms: whether this counts isn't known.") from None

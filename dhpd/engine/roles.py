@@ -1,0 +1,158 @@
+"""Roles: who may ask for what, and whose fence it is.
+
+Owns the table of operations and roles, and that a fence is of use only to the token that it was given to. Does not own
+tokens and how one is proved (`dhpd.server.tokens`). Pure.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from dhp_protocol.errors import Forbidden
+from dhp_protocol.messages import Request
+
+from .facts import Handoff
+
+Role = Literal["dispatcher", "worker", "approver", "reader", "admin"]
+
+ROLES: tuple[Role, ...] = ("dispatcher", "worker", "approver", "reader", "admin")
+
+
+class Caller:
+    """Who speaks on a connection: its token's name (None: no token is in use there), and what it may do at this moment.
+
+    All connections of a token share one, so that a change of its roles takes effect at once, on what is still on its way
+    too. One whose token is gone has no role left.
+    """
+
+    __slots__ = ("roles", "token")
+
+    def __init__(self, token: str | None, roles: Iterable[Role]) -> None:
+        self.token = token
+        self.roles = frozenset(roles)
+
+    def __repr__(self) -> str:
+        return f"Caller({self.token!r}, {self.told_roles()})"
+
+    def told_roles(self) -> list[Role]:
+        """The roles as `hello` tells them."""
+        return [role for role in ROLES if role in self.roles]
+
+
+ADMIN = Caller(None, ("admin",))
+"""Whoever speaks where no token is required."""
+
+_Allowed = frozenset[Role] | None  # None: anyone.
+
+
+def _only(*roles: Role) -> frozenset[Role]:
+    return frozenset((*roles, "admin"))
+
+
+_ANYONE: _Allowed = None
+_LOOKING = frozenset(ROLES)
+_DISPATCHER = _only("dispatcher")
+_WORKER = _only("worker")
+_APPROVER = _only("approver")
+_ADMIN = _only()
+
+OPERATION_ROLES: dict[str, _Allowed] = {
+    "hello": _ANYONE,
+    "ping": _ANYONE,
+    "goodbye": _ANYONE,
+    "heartbeat": _ANYONE,  # Each lease in it is looked at by itself.
+    "dispatch": _DISPATCHER,
+    "cancel": _DISPATCHER,
+    "redrive": _DISPATCHER,
+    "budget_add": _DISPATCHER,
+    "suspend": _DISPATCHER,
+    "resume": _DISPATCHER,
+    "ack": _DISPATCHER,
+    "claim": _WORKER,
+    "recover": _WORKER,
+    "checkpoint": _WORKER,
+    "complete": _WORKER,
+    "fail": _WORKER,
+    "release": _WORKER,
+    "spend": _WORKER,
+    "activity": _WORKER,
+    "effect_begin": _WORKER,
+    "effect_done": _WORKER,
+    "approval_request": _WORKER,
+    "check_capability": _WORKER,
+    "approval_decide": _APPROVER,
+    "status": _LOOKING,
+    "last_checkpoint": _LOOKING,
+    "checkpoints": _LOOKING,
+    "history": _LOOKING,
+    "result": _LOOKING,
+    "list": _LOOKING,
+    "effects": _LOOKING,
+    "approval_wait": _LOOKING,
+    "approvals": _LOOKING,
+    "watch": _LOOKING,
+    "unwatch": _LOOKING,
+    "stats": _LOOKING,
+    "health": _LOOKING,
+    "export": _LOOKING,  # Of what is final: see `check_export`.
+    "import": _ADMIN,
+    "forget": _ADMIN,
+    "drain": _ADMIN,
+}
+"""Which roles may ask for each operation."""
+
+_UNLESS: dict[str, tuple[Callable[[Any], bool], frozenset[Role]]] = {
+    "suspend": (lambda request: request.fence is not UNSET, _WORKER),
+    "resume": (lambda request: bool(request.force), _ADMIN),
+}
+"""Where a request's members ask for more than its operation does: when, and which roles may then."""
+
+
+def check_role(request: Request, caller: Caller) -> None:
+    """Raises `Forbidden` unless the caller has a role that may ask for this."""
+    op = str(request.__struct_config__.tag)
+    allowed = OPERATION_ROLES[op]
+    if op in _UNLESS:
+        asks_for_more, instead = _UNLESS[op]
+        allowed = instead if asks_for_more(request) else allowed
+    if allowed is not None and caller.roles.isdisjoint(allowed):
+        raise _forbidden(op, allowed)
+
+
+def check_export(handoff: Handoff, caller: Caller) -> None:
+    """Raises `Forbidden` where an export would take live work away from this daemon, and the caller may not do that."""
+    if not handoff.final and caller.roles.isdisjoint(_ADMIN):
+        raise _forbidden("export of what isn't final", _ADMIN)
+
+
+def check_fence_owner(handoff: Handoff, fence: int, caller: Caller) -> None:
+    """Raises `Forbidden` where the fence is the newest hold's, and that hold is another token's.
+
+    Any other fence is void, whoever sends it.
+    """
+    hold = handoff.hold
+    if hold is not None and hold.fence == fence and hold.token != caller.token:
+        raise Forbidden("This fence was given to another token: claim the handoff to work on it.", role="worker")
+
+
+def may_hold(handoff: Handoff, caller: Caller) -> bool:
+    """Whether the caller may keep the present hold's lease alive: it is its token's, and that is a worker's."""
+    hold = handoff.hold
+    return hold is not None and hold.token == caller.token and not caller.roles.isdisjoint(_WORKER)
+
+
+def may_claim(caller: Caller) -> bool:
+    """Whether the caller may be granted work."""
+    return not caller.roles.isdisjoint(_WORKER)
+
+
+def not_a_worker() -> Forbidden:
+    """What a claim is told that waited until its token was a worker's no more."""
+    return _forbidden("claim", _WORKER)
+
+
+def _forbidden(what: str, allowed: frozenset[Role]) -> Forbidden:
+    wanted = [role for role in ROLES if role in allowed]
+    sentence = f"{what} needs the role {' or '.join(wanted)}, which this token doesn't have: use another one."
+    return Forbidden(sentence, role=wanted[0], roles=wanted)

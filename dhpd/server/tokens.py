@@ -1,0 +1,122 @@
+"""The tokens in force: which one a caller has proved, and what becomes of it when the file changes.
+
+Owns the comparison, and following the file. A secret is hashed at once, compared with every token in constant time, and
+never kept. Does not own the file's form (`dhpd.token_file`), nor connections (`admission`).
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from dhpd.config import ConfigError
+from dhpd.engine.roles import Caller
+from dhpd.token_file import TokenEntry, parse_tokens
+
+LOOK_EVERY_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class _Look(Struct, frozen=True):
+    """Which file it was, and what stood in it, or why it can't be used."""
+
+    identity: tuple[int, ...] | None
+    entries: list[TokenEntry]
+    problem: str | None = None
+
+
+class Tokens:
+    def __init__(self, path: Path) -> None:
+        """Reads the file; raises `ConfigError`."""
+        self._path = path
+        self._callers: dict[tuple[str, str], Caller] = {}  # By name and hash.
+        self._asked = asyncio.Event()
+        first = _read(path)
+        if first.problem is not None:
+            raise ConfigError(first.problem)
+        self._seen = self._tried = first.identity
+        self._take(first.entries)
+
+    def find(self, token: str) -> Caller | None:
+        """Who has this token; it takes as long whether or not anybody does."""
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        found = None
+        for (_, sha256), caller in self._callers.items():
+            if hmac.compare_digest(sha256, digest):
+                found = caller
+        return found
+
+    def reload(self) -> None:
+        """Has the file read again soon, whether or not it looks changed."""
+        self._asked.set()
+
+    async def follow(self, changed: Callable[[], None]) -> None:
+        """Takes up what changes in the file, and calls `changed` then; one that can't be used leaves all as it was."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._asked.wait()
+            asked = self._asked.is_set()
+            self._asked.clear()
+            look = await asyncio.to_thread(self._look, asked)
+            if look is None:
+                continue
+            if look.problem is not None:
+                _log.error("%s The tokens from before stay in force.", look.problem)
+                continue
+            self._take(look.entries)
+            _log.info("the token file was read: %d tokens are in force", len(look.entries))
+            changed()
+
+    def _look(self, asked: bool) -> _Look | None:
+        """The file, unless it is the one that was tried last, or is just being written where it lies."""
+        identity = _identity(self._path)
+        seen, self._seen = self._seen, identity
+        written_in_place = None not in (seen, identity) and seen != identity and seen[:2] == identity[:2]  # type: ignore[index]
+        if not asked and (identity == self._tried or written_in_place):
+            return None
+        look = _read(self._path)
+        self._tried = look.identity
+        return look
+
+    def _take(self, entries: list[TokenEntry]) -> None:
+        before, self._callers = self._callers, {}
+        for entry in entries:
+            key = (entry.name, entry.sha256)
+            caller = before.pop(key, None) or Caller(entry.name, ())
+            caller.roles = frozenset(entry.roles)
+            self._callers[key] = caller
+        for gone in before.values():
+            gone.roles = frozenset()
+
+
+def _read(path: Path) -> _Look:
+    identity = None
+    try:
+        with path.open("rb") as file:
+            identity = _identity_of(os.fstat(file.fileno()))  # Before its text: what changes afterwards is seen later.
+            return _Look(identity, parse_tokens(file.read().decode(), path))
+    except OSError as error:
+        return _Look(identity, [], f"The token file {path} can't be read: {error.strerror}.")
+    except UnicodeDecodeError:
+        return _Look(identity, [], f"The token file {path} isn't UTF-8.")
+    except ConfigError as error:
+        return _Look(identity, [], str(error))
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    try:
+        return _identity_of(path.stat())
+    except OSError:
+        return None
+
+
+def _identity_of(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -1,0 +1,133 @@
+"""The token file: who may speak over TCP, and what each may do.
+
+Owns its form (TOML), what is wrong with one, and adding to it. A token itself never lies there, only its hash does; and
+neither is ever shown. Does not own what a role may do (`dhpd.engine.roles`).
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from dhp_protocol.limits import MAX_NAME_CHARS
+from dhpd.config import ConfigError
+from dhpd.engine.roles import ROLES, Role
+
+TOKEN_BYTES = 32
+TOKEN_PREFIX = "dhp_"
+"""So that a token which got lost somewhere can be told for one."""
+
+
+class TokenEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """One token: its name, the SHA-256 of its UTF-8 bytes in lower-case hex, and its roles."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    roles: Annotated[list[Role], Meta(min_length=1)]
+
+    def __repr__(self) -> str:
+        return f"TokenEntry({self.name!r}, {self.roles})"
+
+
+class _TokenFile(Struct, forbid_unknown_fields=True):
+    token: Annotated[list[TokenEntry], Meta(min_length=1)]
+
+
+def parse_tokens(text: str, path: Path) -> list[TokenEntry]:
+    """The tokens in the text of `path`; raises `ConfigError`, which holds nothing of the text but where it is wrong."""
+    try:
+        found = msgspec.convert(tomllib.loads(text), _TokenFile).token
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"\(at [^()]*\)\Z", str(error))
+        raise ConfigError(f"The token file {path} isn't TOML{f' {place[0]}' if place else ''}.") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"The token file {path} can't be used: {error}.") from None
+    for member in ("name", "sha256"):
+        values = [getattr(entry, member) for entry in found]
+        if len(set(values)) < len(values):
+            raise ConfigError(f"The token file {path} can't be used: two tokens have the same {member}.")
+    if not all(entry.name.isprintable() for entry in found):
+        raise ConfigError(f"The token file {path} can't be used: a name holds what can't be printed.")
+    return found
+
+
+def parse_roles(text: str) -> list[Role]:
+    """Roles as a person writes them, `dispatcher,worker`; raises `ConfigError`."""
+    wanted = [word.strip() for word in text.split(",")]
+    unknown = [word for word in wanted if word not in ROLES]
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} is no role: the roles are {', '.join(ROLES)}.")
+    return [role for role in ROLES if role in wanted]
+
+
+def add_token(path: Path, name: str, roles: Sequence[Role]) -> str:
+    """Makes a token, adds it to the file, which is made where there is none, and gives the token. Raises `ConfigError`.
+
+    Readers find the file as it was or as it is then, whole. What stands in it is kept as it is written.
+    """
+    if not name.isprintable() or not 1 <= len(name) <= MAX_NAME_CHARS:
+        raise ConfigError(f"A token's name has 1 to {MAX_NAME_CHARS} characters that can be printed.")
+    path = Path(os.path.realpath(path))  # A link stays one.
+    token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    try:
+        with _alone_in(path.parent):
+            before = path.read_text("utf-8") if path.exists() else ""
+            if before.strip() and any(entry.name == name for entry in parse_tokens(before, path)):
+                raise ConfigError(
+                    f"{path} has a token named {name!r} already: choose another name, or remove it there."
+                )
+            after = _with_entry(before, name, hashlib.sha256(token.encode()).hexdigest(), roles)
+            parse_tokens(after, path)
+            _replace(path, after)
+    except UnicodeDecodeError:
+        raise ConfigError(f"The token file {path} isn't UTF-8.") from None
+    except OSError as error:
+        raise ConfigError(f"The token file {path} can't be written: {error.strerror}.") from None
+    return token
+
+
+def _with_entry(before: str, name: str, sha256: str, roles: Sequence[Role]) -> str:
+    if before and not before.endswith("\n"):
+        before += "\n"
+    # Of what can be printed, JSON writes text as TOML does.
+    members = (f"name = {json.dumps(name, ensure_ascii=False)}", f'sha256 = "{sha256}"', f"roles = {json.dumps(roles)}")
+    return before + ("\n" if before else "") + "\n".join(("[[token]]", *members)) + "\n"
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Two who add at once would each leave the other's token out."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # Mode 0600 from the beginning.
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            if path.exists():
+                owner = path.stat()  # The daemon may run as somebody else than who adds.
+                if (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
+                    os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise

@@ -1,0 +1,91 @@
+"""The commands of `dhp` that change work from outside, against a real daemon."""
+
+import json
+
+import pytest
+
+import dhp_client
+import dhp_client.sync
+
+from ..support.daemon_process import DaemonProcess
+from .conftest import Dhp
+
+
+def test_work_is_put_aside_and_taken_up_again(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.suspend").out.strip()
+    assert dhp("suspend", handoff, "--wake-ms", "600000", "--reason", "later").out == "suspended\n"
+    status = dhp("status", handoff, "--json").json
+    assert (status["status"], status["reason"]) == ("suspended", "later")
+    again = dhp("suspend", handoff)
+    assert (again.code, again.out) == (1, "")
+    assert dhp("resume", handoff, "--json").json == {"status": "pending"}
+
+
+def test_dead_work_is_brought_back_with_more_of_what_it_lacked(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    budget = '{"max_usd": 0.3, "max_steps": 5}'
+    handoff = dhp("dispatch", "cli.redrive", "--budget", budget, "--max-attempts", "7").out.strip()
+    with client.claim(handoff) as task, pytest.raises(dhp_client.BudgetExceeded):
+        task.checkpoint("dear", usd="0.4")
+    refused = dhp("redrive", handoff)
+    assert (refused.code, "max_usd" in refused.err) == (1, True)
+    assert dhp("redrive", handoff[:12], "--add", "max_usd=0.10", "--add", "max_steps=1").out == "pending\n"
+    lines = dict(line.split() for line in dhp("budget-add", handoff, "max_usd=0.1").out.splitlines())
+    assert (lines["max_usd"], lines["max_steps"], lines["max_attempts"]) == ("0.5", "6", "7")
+
+
+def test_what_may_be_touched_is_dispatched(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = dhp("dispatch", "cli.capable", "--capabilities", '{"http": ["https://example.org/*"]}').out.strip()
+    with client.claim(handoff) as task:
+        task.require("http", "https://example.org/a")
+        task.complete(None)
+
+
+def test_a_person_sees_what_is_asked_and_decides(
+    dhp: Dhp, client: dhp_client.sync.Client, daemon: DaemonProcess
+) -> None:
+    handoff = dhp("dispatch", "cli.approve").out.strip()
+    for action in ("pay", "mail"):
+        with client.claim(handoff) as task:
+            task.approval(action, {"usd": 3}, timeout_ms=600_000, park=True)
+        (asked,) = [line for line in dhp("approvals", "--json").json_lines if line["handoff"] == handoff]
+        assert (asked["action"], asked["details"], asked["decision"]) == (action, {"usd": 3}, None)
+        shown = dhp("approvals").out
+        assert asked["approval"] in shown
+        assert f'{action} {{"usd":3}}' in shown
+        decide = "approve" if action == "pay" else "deny"
+        # Its id begins with the handoff's; among the open ones that is enough.
+        assert dhp(decide, handoff[:20], "--note", "well").out in ("approved\n", "denied\n")
+        assert client.status(handoff).status == "pending"
+    decisions = [line["decision"] for line in dhp("approvals", handoff, "--json").json_lines]
+    assert decisions == ["approved", "denied"]
+    assert ": well" in dhp("approvals", handoff, "--status", "denied").out
+    late = dhp("approve", asked["approval"])
+    assert (late.code, late.out) == (1, "")
+    nothing = dhp("deny", handoff[:20])
+    assert (nothing.code, "No open approval" in nothing.err) == (1, True)
+
+
+def test_what_has_ended_is_forgotten(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.forget").out.strip()
+    assert dhp("forget", handoff).code == 1
+    assert dhp("cancel", handoff).code == 0
+    assert json.loads(dhp("forget", handoff, "--json").out) == {"handoff": handoff, "forgotten": True}
+    assert dhp("status", handoff).code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("budget-add", "0" * 64), "Missing argument"),
+        (("budget-add", "0" * 64, "max_steps"), "max_usd=0.50"),
+        (("budget-add", "0" * 64, "max_steps=1.5"), "whole number"),
+        (("redrive", "0" * 64, "--add", "max_steps=1", "--add", "max_steps=2"), "each cap once"),
+        (("approve", "me"), "no approval's id"),
+        (("approvals", "--status", "maybe"), "maybe"),
+        (("dispatch", "k", "--budget", "[]"), "no JSON object"),
+    ],
+)
+def test_wrong_usage_is_told(dhp: Dhp, arguments: tuple[str, ...], told: str) -> None:
+    wrong = dhp(*arguments)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert told in wrong.err

@@ -1,0 +1,43 @@
+"""The page on the contract does what it says: each of its programs is run, and prints what is printed there."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "contract.md"
+SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROMISES = {title: BLOCK.findall(text) for title, text in SECTION.findall(PAGE.read_text())}
+
+
+def test_every_promise_has_a_program_and_what_it_prints() -> None:
+    assert len(PROMISES) == 8
+    assert {tuple(language for language, _ in blocks) for blocks in PROMISES.values()} == {("python", "text")}
+
+
+@pytest.mark.parametrize("title", PROMISES)
+def test_a_program_prints_what_is_shown(title: str, tmp_path: Path) -> None:
+    (_, source), (_, printed) = PROMISES[title]
+    program = tmp_path / "program.py"
+    program.write_text(source)
+    environment = {name: value for name, value in os.environ.items() if name not in ("DHP_CONNECT", "DHP_TOKEN")}
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", str(program)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+    finally:
+        daemon = tmp_path / ".dhp" / "dhpd.json"
+        if daemon.exists():
+            os.kill(msgspec.json.decode(daemon.read_bytes())["pid"], signal.SIGTERM)
+    assert (ran.stdout, ran.returncode) == (printed, 0), ran.stderr

@@ -1,0 +1,174 @@
+"""Simulated workers: they claim, work, pause, die, and go on as zombies.
+
+Owns a hold's course: checkpoints, heartbeats, the end, and writes after the lease is lost. What else a worker does under a
+lease (spending, effects, approvals …) is `worker_acts`'.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from .checks import Checks
+from .clients import KINDS, Client
+from .contract_stories import require
+from .daemon import TTL_MS, SimulatedDaemon
+from .worker_acts import WorkerActs
+from .world import World
+
+_PRICES = (0.1, 0.25, 0.333333333, 1e-09)
+
+
+class Worker(WorkerActs, Client):
+    def __init__(self, world: World, daemon: SimulatedDaemon, checks: Checks, name: str) -> None:
+        super().__init__(world, daemon, checks, name)
+        self._claims = 0
+        self._held: dict[str, int] = {}
+        self._lost: set[tuple[str, int]] = set()
+        self.later(world.between(0, 100), self._claim)
+
+    def hears(self, event: dict[str, Any]) -> None:
+        if event["event"] in ("lease_lost", "cancelled"):
+            self._lose(event["handoff"], event["fence"])
+
+    def _claim(self) -> None:
+        self._claims += 1
+        request: dict[str, Any] = {
+            "op": "claim",
+            "worker": self.name.split("#")[0],
+            "kinds": list(KINDS),
+            "wait_ms": 2_000,
+            "ttl_ms": TTL_MS,
+            "nonce": f"{self.name}-{self._claims}",
+        }
+        self.ask(request, self._granted)
+
+    def _granted(self, said: dict[str, Any]) -> None:
+        if not said["ok"] or said["handoff"] is None:
+            self.later(self.world.between(10, 300), self._claim)
+            return
+        handoff, fence = said["handoff"], said["fence"]
+        if (handoff, fence) in self._lost:
+            self._claim()
+            return
+        self._held[handoff] = fence
+        self.intents[handoff] = said["intent"]
+        done = said["checkpoint"]["seq"] if said["checkpoint"] is not None else 0
+        self._beat(handoff, fence)
+        self._go_on(handoff, fence, done, done + self.world.between(0, 4))
+
+    def _beat(self, handoff: str, fence: int) -> None:
+        if self._held.get(handoff) != fence:
+            return
+
+        def answered(said: dict[str, Any]) -> None:
+            if said["ok"] and handoff in said["lost"]:
+                self._lose(handoff, fence)
+
+        self.ask({"op": "heartbeat", "leases": [{"handoff": handoff, "fence": fence}]}, answered)
+        self.later(TTL_MS // 3, lambda: self._beat(handoff, fence))
+
+    def _go_on(self, handoff: str, fence: int, done: int, goal: int) -> None:
+        if self._held.get(handoff) != fence:
+            self._leaves_off(handoff, fence)  # It has heard meanwhile that it is lost.
+            return
+        if self.world.chance(self.world.faults.worker_death):
+            self.die()
+            return
+        if self.world.chance(self.world.faults.worker_pause):
+            self.paused_until_ms = self.world.now_ms + self.world.between(100, 3 * TTL_MS)
+        act: Callable[[], None]
+        if self.world.chance(50):
+            act = lambda: self.act(handoff, fence, lambda: self._go_on(handoff, fence, done, goal))  # noqa: E731
+        elif done >= goal:
+            act = lambda: self._end(handoff, fence)  # noqa: E731
+        else:
+            act = lambda: self._checkpoint(handoff, fence, done + 1, goal)  # noqa: E731
+        self.later(self.world.between(10, 500), act)
+
+    def _checkpoint(self, handoff: str, fence: int, seq: int, goal: int) -> None:
+        request: dict[str, Any] = {
+            "op": "checkpoint",
+            "handoff": handoff,
+            "fence": fence,
+            "seq": seq,
+            "state": {"by": self.name, "seq": seq, "fence": fence},
+            "steps": self.world.between(0, 2),
+        }
+        if self.world.chance(40):
+            request["usd"] = self.world.random.choice(_PRICES)
+        if self.world.chance(20):
+            request["activity"] = f"digest {self.world.between(0, 2)}"
+        self.write(request, lambda said: self._go_on(handoff, fence, seq, goal))
+
+    def write(
+        self, request: dict[str, Any], then: Callable[[dict[str, Any]], None], may: tuple[str, ...] = (), **private: Any
+    ) -> None:
+        """A write under a lease, sent again while the store fails; `then` hears of success, and of the refusals in `may`."""
+
+        def answered(said: dict[str, Any]) -> None:
+            code = "" if said["ok"] else said["error"]["code"]
+            if code == "store_unavailable":
+                self.later(self.world.between(10, 200), lambda: self.ask(request, answered, **private))
+            elif not code or code in may:
+                then(said)
+            else:
+                self._leaves_off(request["handoff"], request["fence"])
+
+        self.ask(request, answered, **private)
+
+    def _leaves_off(self, handoff: str, fence: int) -> None:
+        """The hold is over: on to the next."""
+        self._lose(handoff, fence)
+        self._zombie(handoff, fence)
+        self._claim()
+
+    def _end(self, handoff: str, fence: int) -> None:
+        draw = self.world.random.random()
+        request: dict[str, Any] = {"op": "complete", "result": {"by": self.name}}
+        if draw < 0.15:
+            request = {"op": "fail", "error": {"type": "Simulated"}, "retry": draw > 0.02}
+            if draw < 0.08:
+                request["delay_ms"] = 100
+        elif draw < 0.25:
+            request = {"op": "release", "reason": "simulated"}
+        elif draw < 0.35:
+            request = {"op": "suspend", "reason": "asleep", "wake_ms": self.world.between(0, 3_000)}
+        elif draw < 0.5:
+            request = {"op": "complete", "result": {"by": self.name, "bad": True}}
+        request = {**request, "handoff": handoff, "fence": fence}
+
+        def answered(said: dict[str, Any]) -> None:
+            if not said["ok"] and said["error"]["code"] == "result_invalid" and said["error"]["details"]["left"]:
+                self.later(self.world.between(10, 200), lambda: self._end(handoff, fence))
+            else:
+                self._leaves_off(handoff, fence)
+
+        self.write(request, answered, may=("result_invalid",))
+
+    def _zombie(self, handoff: str, fence: int) -> None:
+        """Writes with a fence that it has been told is lost: nothing of it may be accepted."""
+        if not self.world.chance(30):
+            return
+
+        def answered(said: dict[str, Any]) -> None:
+            accepted = said["ok"] and not said.get("duplicate", False)
+            require(not accepted, f"a write with a lost fence was accepted: {said}")
+
+        request: dict[str, Any] = self.world.random.choice(
+            (
+                {"op": "checkpoint", "seq": 99, "state": "zombie"},
+                {"op": "spend", "usd": 1, "nonce": f"zombie {self.name}"},
+                {"op": "effect_begin", "step": "zombie"},
+                {"op": "effect_done", "step": "mail", "result": "zombie"},
+                {"op": "approval_request", "action": "zombie", "details": {}, "timeout_ms": 1_000},
+                {"op": "check_capability", "domain": "net", "resource": "zombie"},
+                {"op": "activity", "digest": "zombie"},
+                {"op": "suspend", "reason": "zombie"},
+            )
+        )
+        request = {**request, "handoff": handoff, "fence": fence}
+        self.later(self.world.between(0, 2_000), lambda: self.ask(request, answered))
+
+    def _lose(self, handoff: str, fence: int) -> None:
+        if self._held.get(handoff) == fence:
+            del self._held[handoff]
+        self._lost.add((handoff, fence))
