@@ -15,9 +15,10 @@ from dhp_protocol.errors import Overloaded
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import HandoffId, Import
 from dhp_protocol.replies import Empty
+from dhpd.engine.arriving import Arrival
 from dhpd.engine.facts import Handoff
 from dhpd.engine.operations import Engine
-from dhpd.engine.porting import Arrival, Plan, plan_extension, plan_new
+from dhpd.engine.porting import Plan, plan_extension, plan_new
 from dhpd.engine.records import AnyRecord
 from dhpd.engine.waiting import Address
 from dhpd.store.backend import StoreBackend

@@ -1,57 +1,32 @@
 """The journal in SQLite, through aiosqlite: one writer, two readers, one thread hop per batch or step of a read.
 
-Owns the file, its settings, and what an error of SQLite means. A batch is one transaction with one fsync. What is looked up
-in a moment has a reader of its own: pages, and walks back through long histories (`long_reads`), don't hold it up. Does not
-own when a batch is made (`group_commit`), nor what a record means.
+Owns which connection does what. A batch is one transaction with one fsync (`appending`). What is looked up in a moment has a
+reader of its own: pages, and walks back through long histories (`long_reads`), don't hold it up. Does not own when a batch is
+made (`group_commit`), nor what a record means.
 """
 
-import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import aiosqlite
 
-from dhpd.engine.binding import groups
 from dhpd.engine.facts import CheckpointFacts, Handoff
 from dhpd.engine.journal import Batch, Extension
 from dhpd.engine.lookups import ListLookup
 from dhpd.engine.records import Checkpointed, Entry, Redriven, decode_record
 
 from . import schema
+from .appending import append
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
+from .connecting import checkpoint_wal, connect, connect_readers, head_of, prepare, read, run
 from .long_reads import scan, walk
-from .migration import migrate
-from .pruning import FirstInUse, forget, prune
-from .rows import decode_facts, facts_row, record_row
+from .pruning import FirstInUse, prune
+from .rows import decode_facts
 
 T = TypeVar("T")
-
-WAL_AUTOCHECKPOINT_PAGES = 1000
-"""Higher is faster on average, and worse in the tail: the copy-back happens inside a commit."""
-
-_JOB = "run a job on the connection's thread"
-
-
-class _Job(Generic[T]):
-    """Work to do on the connection's thread, all of it in one hop."""
-
-    def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
-        self.work = work
-        self.result: T | None = None
-
-
-class _JobConnection(sqlite3.Connection):
-    """Runs a whole job where aiosqlite asks for one `executemany`: a hop per statement would cost more than the work."""
-
-    def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
-        if sql is not _JOB:
-            return super().executemany(sql, parameters)
-        (job,) = parameters
-        job.result = job.work(self)
-        return self.cursor()
 
 
 class SqliteStore:
@@ -77,12 +52,12 @@ class SqliteStore:
     async def open(cls, path: Path, *, power_safe: bool = True) -> "SqliteStore":
         """`power_safe=False` trades the fsync of each commit for speed: answers then survive a crash, not a power loss."""
         try:
-            writer = await _connect(path)
+            writer = await connect(path)
         except sqlite3.Error as error:
             raise StoreError(f"{path} can't be opened: {error}.") from error
         try:
-            await _run(writer, lambda db: _prepare(db, power_safe=power_safe))
-            lookups, pages = await _connect_readers(path)
+            await run(writer, lambda db: prepare(db, power_safe=power_safe))
+            lookups, pages = await connect_readers(path)
         except sqlite3.Error as error:
             await writer.close()
             raise StoreError(f"{path} is no store that this version can use: {error}.") from error
@@ -100,7 +75,7 @@ class SqliteStore:
 
     async def append(self, batch: Batch, expected_head: int) -> Appended:
         try:
-            return await _run(self._writer, lambda db: _append(db, batch, expected_head))
+            return await run(self._writer, lambda db: append(db, batch, expected_head))
         except sqlite3.Error as error:
             raise DiskError(str(error)) from error
         except ValueError as error:  # aiosqlite's word for a connection that is closed.
@@ -110,10 +85,10 @@ class SqliteStore:
         # After a failed fsync pages may look clean that aren't on disk: nothing that this connection holds is believed.
         try:
             await self.close()
-            self._writer = await _connect(self._path)
-            await _run(self._writer, lambda db: _prepare(db, power_safe=self._power_safe))
-            head = await _run(self._writer, _checkpoint_wal)
-            self._lookups, self._pages = await _connect_readers(self._path)
+            self._writer = await connect(self._path)
+            await run(self._writer, lambda db: prepare(db, power_safe=self._power_safe))
+            head = await run(self._writer, checkpoint_wal)
+            self._lookups, self._pages = await connect_readers(self._path)
         except (sqlite3.Error, StoreError) as error:
             raise DiskError(str(error)) from error
         return head
@@ -122,11 +97,11 @@ class SqliteStore:
         return await self._look_up(lambda db: _facts_of(db, handoffs))
 
     async def payloads(self, positions: Sequence[int]) -> dict[int, bytes]:
-        def read(db: sqlite3.Connection) -> dict[int, bytes]:
+        def found(db: sqlite3.Connection) -> dict[int, bytes]:
             rows = ((position, db.execute(schema.PAYLOAD, (position,)).fetchone()) for position in positions)
             return {position: row[0] for position, row in rows if row is not None}
 
-        return await self._look_up(read)
+        return await self._look_up(found)
 
     async def records_of(self, head: int, after_n: int, limit: int) -> list[StoredRecord]:
         return await self._walked(schema.RECORDS_SLICE, head, after_n, limit)
@@ -164,177 +139,14 @@ class SqliteStore:
                 return [StoredRecord(position, handoff.hex(), decode_record(body)) for position, handoff, body in rows]
 
     async def _look_up(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await _read(self._lookups, work)
+        return await read(self._lookups, work)
 
     async def _read_page(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await _read(self._pages, work)
+        return await read(self._pages, work)
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What isn't a batch, between two of them."""
-        return await _read(self._writer, work)
-
-
-async def _read(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    try:
-        return await _run(connection, work)
-    except (sqlite3.Error, ValueError) as error:
-        raise DiskError(str(error)) from error
-
-
-async def _connect_readers(path: Path) -> tuple[aiosqlite.Connection, aiosqlite.Connection]:
-    """One for lookups and one for pages."""
-    lookups = await _connect_reader(path)
-    try:
-        return lookups, await _connect_reader(path)
-    except sqlite3.Error:
-        await lookups.close()
-        raise
-
-
-async def _connect_reader(path: Path) -> aiosqlite.Connection:
-    reader = await _connect(path)
-    try:
-        await _run(reader, lambda db: db.execute("pragma query_only = on").fetchall())
-    except sqlite3.Error:
-        await reader.close()
-        raise
-    return reader
-
-
-async def _connect(path: Path) -> aiosqlite.Connection:
-    # aiosqlite doesn't wait for the thread of a connection that could not be made, so it is tried without one.
-    await asyncio.to_thread(lambda: sqlite3.connect(path).close())
-    return await aiosqlite.connect(path, factory=_JobConnection, isolation_level=None, cached_statements=64)
-
-
-async def _run(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    job = _Job(work)
-    await connection.executemany(_JOB, [job])
-    return job.result  # type: ignore[return-value]
-
-
-def _prepare(db: sqlite3.Connection, *, power_safe: bool) -> None:
-    """Settings of the writing connection; creates the tables in an empty file."""
-    db.execute("pragma busy_timeout = 2000")
-    (application_id,) = db.execute("pragma application_id").fetchone()
-    (version,) = db.execute("pragma user_version").fetchone()
-    (tables,) = db.execute("select count(*) from sqlite_schema").fetchone()
-    if tables and application_id != schema.APPLICATION_ID:
-        raise StoreError("The file belongs to another program: choose another --data directory.")
-    if version > schema.VERSION:
-        raise StoreError(f"The store has schema {version}, this dhpd knows {schema.VERSION}: install a newer dhpd.")
-    db.execute("pragma journal_mode = wal")
-    db.execute(f"pragma synchronous = {'full' if power_safe else 'normal'}")
-    db.execute(f"pragma wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}")
-    db.execute("pragma cache_size = -65536")
-    if not tables:
-        db.executescript(
-            f"begin immediate; {schema.CREATE} pragma application_id = {schema.APPLICATION_ID};"
-            f" pragma user_version = {schema.VERSION}; commit;"
-        )
-    elif version < schema.VERSION:
-        migrate(db, version)
-
-
-def _checkpoint_wal(db: sqlite3.Connection) -> int:
-    (busy, _, _) = db.execute("pragma wal_checkpoint(truncate)").fetchone()
-    if busy:
-        raise sqlite3.OperationalError("the write-ahead log could not be taken over")
-    return _head(db)
-
-
-def _head(db: sqlite3.Connection) -> int:
-    (head,) = db.execute(schema.HEAD).fetchone()
-    return int(head)
-
-
-def _append(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Appended:
-    """The whole batch in one transaction; where that fails for another cause than the disk, handoff by handoff."""
-    _begin(db, expected_head)
-    try:
-        db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in batch.entries])
-        forget(db, batch.entries)
-        _write_behind(db, batch, frozenset())
-    except _NOT_THE_DISK:
-        db.execute("rollback")
-        return _append_each(db, batch, expected_head)
-    except sqlite3.Error:
-        _rollback(db)
-        raise
-    _commit(db)
-    return Appended(batch.entries[-1].position if batch.entries else expected_head)
-
-
-def _append_each(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Appended:
-    """One transaction with a savepoint for all that stands and falls together: what can't be stored fails alone."""
-    _begin(db, expected_head)
-    failed: set[str] = set()
-    try:
-        for entries in groups(batch.entries):
-            db.execute("savepoint handoffs")
-            try:
-                db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in entries])
-                forget(db, entries)
-            except _NOT_THE_DISK:
-                db.execute("rollback to handoffs")
-                failed.update(entry.handoff for entry in entries)
-            db.execute("release handoffs")
-        _write_behind(db, batch, failed)
-        _commit(db)
-    except sqlite3.Error as error:
-        _rollback(db)
-        raise DiskError(str(error), frozenset(failed)) from error
-    kept = [entry.position for entry in batch.entries if entry.handoff not in failed]
-    return Appended(max(kept, default=expected_head), frozenset(failed))
-
-
-_NOT_THE_DISK = (
-    sqlite3.IntegrityError,
-    sqlite3.DataError,
-    sqlite3.InterfaceError,
-    sqlite3.ProgrammingError,
-    OverflowError,
-    TypeError,
-    ValueError,
-)
-"""What is wrong with a record, or with what it holds."""
-
-
-def _begin(db: sqlite3.Connection, expected_head: int) -> None:
-    db.execute("begin immediate")
-    if _head(db) != expected_head:
-        db.execute("rollback")
-        raise StoreError("Another dhpd has written to this store: stop one of them.")
-
-
-def _commit(db: sqlite3.Connection) -> None:
-    try:
-        db.execute("commit")
-    except sqlite3.Error:
-        _rollback(db)
-        raise
-
-
-def _rollback(db: sqlite3.Connection) -> None:
-    """As far as it goes: what really is on disk is found out by `settle`."""
-    if db.in_transaction:
-        try:
-            db.execute("rollback")
-        except sqlite3.Error:
-            pass
-
-
-def _write_behind(db: sqlite3.Connection, batch: Batch, failed: Iterable[str]) -> None:
-    skipped = set(failed)
-    rows = [facts_row(facts) for facts in batch.facts if facts.id not in skipped]
-    db.executemany(schema.PUT_FACTS, rows)
-    if batch.covers is not None and not skipped:
-        db.execute(schema.SET_META, (batch.covers, "covered"))
-    for extension in batch.extended:
-        parameters = (bytes.fromhex(extension.handoff), extension.fence, extension.until_ms)
-        db.execute(schema.PUT_EXTENSION, parameters)
-    for handoff in batch.freed:  # Afterwards: one that was granted and used up in the same batch is gone.
-        db.execute(schema.FREE_EXTENSION, (bytes.fromhex(handoff),))
+        return await read(self._writer, work)
 
 
 def _load(db: sqlite3.Connection) -> Loaded:
@@ -349,7 +161,7 @@ def _load(db: sqlite3.Connection) -> Loaded:
         known = {handoff.id for handoff in facts}
         facts.extend(_facts_of(db, sorted({entry.handoff for entry in tail} - known)))
         return Loaded(
-            head=_head(db),
+            head=head_of(db),
             covered=covered,
             purged_fence=purged_fence,
             counts=dict(db.execute(schema.COUNTS).fetchall()),

@@ -38,8 +38,8 @@ from dhp_protocol.messages import (
     WorkError,
 )
 from dhp_protocol.replies import LeaseLostEvent
+from dhpd.engine.arriving import Arrival
 from dhpd.engine.facts import Handoff
-from dhpd.engine.porting import Arrival
 from dhpd.engine.roles import Caller
 from tests.protocol.vectors import Case, parameters
 from tests.support.bundles import Line, encoded, forged, with_payload, with_record

@@ -23,7 +23,7 @@ from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Reply
 from dhpd.engine.waiting import Address
 from dhpd.store import group_commit
-from dhpd.store import sqlite as sqlite_module
+from dhpd.store import appending
 from dhpd.store.backend import Appended, StoreBackend, StoreError
 from dhpd.store.group_commit import GroupCommit
 from dhpd.store.reading import resolve
@@ -239,7 +239,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[Any], bool]) -> No
     """Such entries become rows that SQLite refuses."""
     row = record_row
     monkeypatch.setattr(
-        sqlite_module, "record_row", lambda entry: row(replace(entry, prev=2**63) if is_bad(entry) else entry)
+        appending, "record_row", lambda entry: row(replace(entry, prev=2**63) if is_bad(entry) else entry)
     )
 
 
@@ -281,7 +281,7 @@ async def test_a_real_commit_that_fails_says_which_could_not_be_stored(
         db.execute("commit")
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(sqlite_module, "_commit", commit)
+    monkeypatch.setattr(appending, "_commit", commit)
     futures = [shell.ask(dispatch(number)) for number in range(3)]
     assert await refused(futures) == ["store_unavailable"] * 3
     monkeypatch.undo()

@@ -8,7 +8,8 @@ import pytest
 from dhpd.engine.facts import Handoff
 from dhpd.store import long_reads, pruning
 from dhpd.store.backend import DiskError
-from dhpd.store.sqlite import WAL_AUTOCHECKPOINT_PAGES, SqliteStore
+from dhpd.store.connecting import WAL_AUTOCHECKPOINT_PAGES
+from dhpd.store.sqlite import SqliteStore
 
 from .conftest import SqliteKit
 from .stories import Stories, name

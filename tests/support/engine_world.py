@@ -14,6 +14,7 @@ from dhp_protocol.errors import DHPError, ResultInvalid, StoreUnavailable
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import CheckCapability, Claim, Complete, Dispatch, GetStatus, Hello, Import, Redrive, Request
 from dhp_protocol.replies import Event, LeaseTerms
+from dhpd.engine.arriving import Arrival
 from dhpd.engine.capabilities import capabilities_of, granted
 from dhpd.engine.claim_queue import order
 from dhpd.engine.core import Settings
@@ -25,7 +26,7 @@ from dhpd.engine.lookups import Lookup
 from dhpd.engine.moments import Now
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Notice
-from dhpd.engine.porting import Arrival, Plan, plan_extension, plan_new
+from dhpd.engine.porting import Plan, plan_extension, plan_new
 from dhpd.engine.roles import ADMIN, Caller
 from dhpd.engine.waiting import Address
 from dhpd.store.backend import DiskError
