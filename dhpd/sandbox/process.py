@@ -14,12 +14,13 @@ import msgspec
 from dhp_protocol.errors import ERROR_BY_CODE
 
 from .bounds import BeyondBounds, Bounds, Gone
-from .worker import Ask, Told
+from .worker import Ask, Refusal, Told
 
 START_WITHIN_S = 30.0
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Told).decode
+_decode_refusal = msgspec.json.Decoder(Refusal).decode
 
 
 class Process:
@@ -28,6 +29,7 @@ class Process:
     def __init__(self, process: asyncio.subprocess.Process, bounds: Bounds) -> None:
         self._process = process
         self._bounds = bounds
+        self._number = 0
 
     @classmethod
     async def start(cls, bounds: Bounds) -> "Process":
@@ -42,7 +44,7 @@ class Process:
         started = cls(process, bounds)
         try:
             async with asyncio.timeout(START_WITHIN_S):
-                await started._answer()
+                await started._told()
         except TimeoutError:
             await started.end()
             raise Gone from None
@@ -59,23 +61,25 @@ class Process:
         if stdin.is_closing():  # It has ended since it was last asked.
             await self.end()
             raise Gone
-        ask = Ask(task, [len(part) for part in parts])
+        self._number += 1
+        ask = Ask(self._number, task, [len(part) for part in parts])
         try:
             async with asyncio.timeout(self._bounds.wall_s):
                 with suppress(ConnectionError):  # It ends meanwhile: reading tells.
                     stdin.writelines((_encode(ask), b"\n", *parts))
                     await stdin.drain()
-                told = await self._answer()
-                answer = await stdout.readexactly(told.size)
+                told = await self._told()
+                body = await stdout.readexactly(told.answer + told.refusal)
         except TimeoutError:
             await self.end()
             raise BeyondBounds from None
         except asyncio.IncompleteReadError:
             await self.end()
             raise Gone from None
-        if told.code:
-            raise ERROR_BY_CODE[told.code](told.message, **told.details)
-        return answer
+        if told.refusal:
+            refusal = _decode_refusal(body)
+            raise ERROR_BY_CODE[refusal.code](refusal.message, **refusal.details)
+        return body
 
     async def end(self) -> None:
         """Kills it and waits until it is gone."""
@@ -83,12 +87,14 @@ class Process:
             self._process.kill()
         await self._process.wait()
 
-    async def _answer(self) -> Told:
+    async def _told(self) -> Told:
         stdout = self._process.stdout
         assert stdout is not None
         line = await stdout.readline()
         if line.endswith(b"\n"):
-            return _decode(line)
+            told = _decode(line)
+            if told.number == self._number:
+                return told
         await self.end()
         raise BeyondBounds if self._process.returncode == -signal.SIGPROF else Gone
 

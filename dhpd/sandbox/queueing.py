@@ -105,6 +105,13 @@ class Queue:
             except BeyondBounds:
                 self._process = None
                 raise
+            except DHPError:
+                raise
+            except BaseException:  # In the middle of an answer, perhaps: the next one must not get the rest of it.
+                process, self._process = self._process, None
+                if process is not None:
+                    await process.end()
+                raise
         raise BeyondBounds if started else _unstarted()
 
 

@@ -4,10 +4,10 @@ Owns the bounds on itself: the kernel ends it when a task takes too much process
 that Python can't be interrupted in, and refuses it more memory than its share. Whoever started it takes a death for "no
 answer". It reads tasks from standard input and answers each on standard output, in order:
 
-    {"task":NAME,"parts":[N,…]}\\n, and as many bytes of each part
-    {"size":N}\\n, and so many bytes, or {"code":…,"message":…,"details":{…}}\\n
+    {"number":N,"task":NAME,"parts":[BYTES,…]}\\n, and as many bytes of each part
+    {"number":N,"answer":BYTES}\\n or {"number":N,"refusal":BYTES}\\n, and so many bytes
 
-The first line that it writes is {}, when it is ready; it ends when its input does.
+What it writes first, when it is ready, has the number 0; it ends when its input does.
 """
 
 import gc
@@ -29,35 +29,43 @@ from .tasks import Tasks
 class Ask(msgspec.Struct):
     """Which task, and how many bytes of each of its parts follow."""
 
+    number: int
     task: str
     parts: list[int]
 
 
 class Told(msgspec.Struct, omit_defaults=True):
-    """How many bytes of answer follow, or a refusal."""
+    """What was asked, and how many bytes of answer, or of a `Refusal`, follow. Short, whatever they are."""
 
-    size: int = 0
-    code: str = ""
-    message: str = ""
-    details: dict[str, Any] = {}
+    number: int
+    answer: int = 0
+    refusal: int = 0
+
+
+class Refusal(msgspec.Struct):
+    """The error that a task ended with."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
 
 
 def serve(tasks: Tasks, cpu_s: float, requests: BinaryIO, answers: BinaryIO) -> None:
     """Does one task after the other."""
     encode, decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Ask).decode
-    answers.write(b"{}\n")
+    answers.write(encode(Told(0)) + b"\n")
     answers.flush()
     while line := requests.readline():
         ask = decode(line)
         parts = [requests.read(size) for size in ask.parts]
         with _processor_time(cpu_s):
-            answer = b""
             try:
-                answer = tasks.by_name[ask.task](*parts)
-                told = Told(len(answer))
+                body = tasks.by_name[ask.task](*parts)
+                told = Told(ask.number, answer=len(body))
             except DHPError as error:
-                told = Told(0, error.code, error.message, error.details)
-        answers.write(encode(told) + b"\n" + answer)
+                body = encode(Refusal(error.code, error.message, error.details))
+                told = Told(ask.number, refusal=len(body))
+        answers.write(encode(told) + b"\n" + body)
         answers.flush()
 
 

@@ -19,6 +19,9 @@ from .limits import MAX_KEY_CHARS, MAX_SAFE_INTEGER
 KIND_PATTERN = r"^[A-Za-z0-9._:/-]{1,128}\Z"
 HANDOFF_PATTERN = r"^[0-9a-f]{64}\Z"
 
+MAX_SHOWN_CHARS = 64
+"""So much of a text is repeated in an error."""
+
 _KIND = re.compile(KIND_PATTERN)
 _EMPTY_OBJECT = b"{}"
 
@@ -79,7 +82,7 @@ def parse_exact(text: bytes, *, member: str) -> Any:
         unique = dict(pairs)
         if len(unique) != len(pairs):
             doubled = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-            refuse(f"holds the member name {json.dumps(doubled)} twice: say each once.")
+            refuse(f"holds the member name {json.dumps(doubled[:MAX_SHOWN_CHARS])} twice: say each once.")
         return unique
 
     def integer(digits: str) -> int | float:
@@ -94,13 +97,13 @@ def parse_exact(text: bytes, *, member: str) -> Any:
             refuse("holds a number that no double equals.")
         # Digits that the canonical form writes for this double are taken too: it must read back as itself.
         if int(double) != value and rfc8785.dumps(double) != digits.encode():
-            refuse(f"holds the integer {digits[:40]}, which no double equals: send it as a string.")
+            refuse(f"holds the integer {digits[:MAX_SHOWN_CHARS]}, which no double equals: send it as a string.")
         return double
 
     def number(digits: str) -> float:
         double = float(digits)
         if double in (float("inf"), float("-inf")):
-            refuse(f"holds the number {digits[:40]}, which is too large for a double.")
+            refuse(f"holds the number {digits[:MAX_SHOWN_CHARS]}, which is too large for a double.")
         return double
 
     def constant(name: str) -> NoReturn:

@@ -11,6 +11,7 @@ from dhp_protocol.errors import InvalidRequest, Overloaded, ResultInvalid
 from dhp_protocol.intent import handoff_id
 from dhpd.sandbox import queueing
 from dhpd.sandbox.bounds import BeyondBounds, Bounds
+from dhpd.sandbox.process import Process
 from dhpd.sandbox.queueing import Queue
 from dhpd.sandbox.tasks import decode_named
 from tests.support.sandbox_processes import has_worked
@@ -157,3 +158,29 @@ async def test_refusals_and_answers_come_as_they_were_made(queue: Queue) -> None
     named = decode_named(await queue.ask(1, "name", b'{"op":"dispatch","kind":"k","inputs":{"b":1,"a":2}}', b"{}"))
     assert named.handoff == handoff_id(named.canonical)
     assert b'"inputs":{"a":2,"b":1}' in named.canonical
+
+
+@pytest.mark.parametrize("kilobytes", [60, 100, 200, 500])
+async def test_a_refusal_as_long_as_what_was_sent_disturbs_nobody(queue: Queue, kilobytes: int) -> None:
+    name = b"n" * (kilobytes * 1024)
+    schema = b'{"required": ["%b"]}' % name
+    with pytest.raises(ResultInvalid) as caught:
+        await queue.ask(1, "judge", schema, b"{}")
+    assert caught.value.details["rule"] == "required"
+    assert await queue.ask(2, "canonical", b'"mine"', b"details") == b'"mine"'
+    assert len(workers()) == 1
+
+
+async def test_whoever_asks_after_an_answer_that_could_not_be_read_gets_their_own(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await queue.ask(1, "canonical", b'"first"', b"details") == b'"first"'
+
+    async def broken(self: Process) -> None:
+        raise ValueError("half an answer is read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Process, "_told", broken)
+        with pytest.raises(ValueError, match="half"):
+            await queue.ask(1, "canonical", b'"second"', b"details")
+    assert await queue.ask(2, "canonical", b'"third"', b"details") == b'"third"'

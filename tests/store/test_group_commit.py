@@ -22,8 +22,7 @@ from dhpd.engine.lookups import Lookup
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Reply
 from dhpd.engine.waiting import Address
-from dhpd.store import group_commit
-from dhpd.store import appending
+from dhpd.store import appending, group_commit
 from dhpd.store.backend import Appended, StoreBackend, StoreError
 from dhpd.store.group_commit import GroupCommit
 from dhpd.store.reading import resolve
