@@ -63,8 +63,7 @@ def approvals(core: Settling, request: Approvals, to: Address, now: Now) -> None
     if request.handoff is not UNSET:
         found = [core.look(request.handoff, now)]
     else:
-        for _ in core.settle_all_due(now):  # An expiry that is shown is on record.
-            core.seal_if_full(now)
+        core.settle_some_due(now)
         found = core.ledger.with_approvals(only_open=request.status == "open")
     fitting = (
         ApprovalItem(facts.id, approval, approval.decision)

@@ -18,6 +18,7 @@ from .facts import ApprovalFacts, Handoff
 from .fencing import check_fence
 from .moments import Now
 from .records import ApprovalDecided, ApprovalRequested, Change
+from .sizes import check_details
 
 
 def handoff_of(approval: str) -> str:
@@ -46,9 +47,9 @@ def canonical_details(request: ApprovalRequest, limits: Limits) -> bytes | DHPEr
     """What is asked about, in canonical form, or why there is none. Costs about 0.1 ms per KB and may run anywhere."""
     try:
         details = bytes(request.details)
-        _check_size(details, limits)  # Of what was sent first: reading it costs time.
+        check_details(len(details), limits)  # Of what was sent first: reading it costs time.
         details = canonical(parse_exact(details, member="details"), member="details")
-        _check_size(details, limits)
+        check_details(len(details), limits)
     except DHPError as error:
         return error
     return details
@@ -117,12 +118,6 @@ def asked_by(approval: ApprovalFacts, who: Asker) -> bool:
         (session in who.earlier or who.session == session) or (token is not None and who.token == token)
         for session, token in askers
     )
-
-
-def _check_size(details: bytes, limits: Limits) -> None:
-    if len(details) > limits.max_details_bytes:
-        sentence = f"Details may have {limits.max_details_bytes} bytes: keep large data elsewhere and name it."
-        raise TooLarge(sentence, member="details", limit=limits.max_details_bytes, size=len(details))
 
 
 def decide_approval(

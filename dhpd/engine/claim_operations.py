@@ -55,8 +55,7 @@ def _take(
         raise draining()
     if handoff is not None:
         core.look(handoff, now)
-    for _ in core.settle_all_due(now):
-        pass
+    core.settle_some_due(now)
     core.serve(now)  # What has become free just now belongs to whoever has waited for it.
     facts = core.look(handoff, now) if handoff is not None else core.ledger.queue.first(kinds)
     core.looked_at = facts

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from dhp_protocol.errors import IdentityMismatch, InvalidRequest, NotFound, TooLarge, WrongState
+from dhp_protocol.errors import IdentityMismatch, InvalidRequest, NotFound, WrongState
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from dhp_protocol.limits import MAX_PARENT_DEPTH, Limits
-from dhp_protocol.messages import Dispatch
+from dhp_protocol.messages import Dispatch, intent_bytes
 
 from .budget import Budget, budget_of
 from .capabilities import capabilities_of
 from .facts import Handoff
 from .moments import Now
 from .records import Acked, Cancelled, Change, Dispatched
+from .sizes import check_intent
 
 
 class NamedIntent(Struct, frozen=True):
@@ -47,9 +48,7 @@ def name_intent(request: Dispatch, limits: Limits) -> NamedIntent:
 
     Raises `InvalidRequest`, `TooLarge`, and `IdentityMismatch` where the id that the client computed is another one.
     """
-    size = payload_bytes(request)
-    if size > limits.max_intent_bytes:
-        raise _intent_too_large(limits, size)
+    check_intent(intent_bytes(request), limits)
     intent = Intent(
         kind=request.kind,
         inputs=request.inputs,
@@ -61,8 +60,7 @@ def name_intent(request: Dispatch, limits: Limits) -> NamedIntent:
     budget = budget_of(intent.budget)
     capable = bool(capabilities_of(intent.capabilities))
     canonical = canonical_intent(intent)
-    if len(canonical) > limits.max_intent_bytes:
-        raise _intent_too_large(limits, len(canonical))
+    check_intent(len(canonical), limits)
     name = handoff_id(canonical)
     if request.handoff is not UNSET and request.handoff != name:
         raise IdentityMismatch(
@@ -79,19 +77,8 @@ def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
     return PreparedDispatch(request, name_intent(request, limits))
 
 
-def payload_bytes(request: Dispatch) -> int:
-    """How long the intent's four JSON members are as sent, which is about what naming it costs."""
-    members = (request.inputs, request.output_schema, request.budget, request.capabilities)
-    return sum(len(bytes(member)) for member in members if member is not UNSET)
-
-
 def _or_empty(raw: Raw | msgspec.UnsetType) -> Raw:
     return Raw(b"{}") if raw is UNSET else raw
-
-
-def _intent_too_large(limits: Limits, size: int) -> TooLarge:
-    sentence = f"An intent may have {limits.max_intent_bytes} bytes: put large inputs elsewhere and name them."
-    return TooLarge(sentence, member="inputs", limit=limits.max_intent_bytes, size=size)
 
 
 def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: int, now: Now) -> Sequence[Change]:

@@ -17,6 +17,7 @@ from .facts import EffectFacts, Handoff
 from .fencing import check_fence
 from .moments import Now
 from .records import Change, EffectBegun, EffectDoneRecord
+from .sizes import check_result
 
 
 class EffectDecision(Struct, frozen=True):
@@ -65,9 +66,7 @@ def decide_effect_done(handoff: Handoff, request: EffectDone, limits: Limits, no
     if known is None:
         raise InvalidRequest("This effect was never begun: ask with effect_begin first.", member="step")
     result = bytes(request.result)
-    if len(result) > limits.max_result_bytes:
-        sentence = f"An effect's result may have {limits.max_result_bytes} bytes."
-        raise TooLarge(sentence, member="result", limit=limits.max_result_bytes, size=len(result))
+    check_result(len(result), limits)
     sha256 = hashlib.sha256(result).hexdigest()
     if known.done_position:
         if known.sha256 != sha256:

@@ -22,6 +22,7 @@ class Lease:
 
     __slots__ = (
         "activities",
+        "away_since_ms",
         "checked",
         "deadline_entry",
         "deadline_ms",
@@ -59,6 +60,7 @@ class Lease:
         self.deadline_ms = end_ms
         self.deadline_entry = 0
         self.grace_end_ms: int | None = None
+        self.away_since_ms = 0
         self.extension_open = False
         self.stall_ms: int | None = None
         self.stall_end_ms: int | None = None
@@ -141,12 +143,15 @@ class Leases:
         """Its session is gone: it ends when the grace does."""
         if lease.live(now_ms):
             lease.grace_end_ms = now_ms + grace_ms
+            lease.away_since_ms = now_ms
             self._move(lease)
 
     def restore(self, lease: Lease, now_ms: int) -> None:
-        """Its session is back: it ends where it would have, unless that has come already."""
-        if lease.live(now_ms):
+        """Its session is back: it ends where it would have, unless that has come already; the stall clock stood meanwhile."""
+        if lease.live(now_ms) and lease.grace_end_ms is not None:
             lease.grace_end_ms = None
+            if lease.stall_end_ms is not None:
+                lease.stall_end_ms += now_ms - lease.away_since_ms
             self._move(lease)
 
     def drop(self, handoff: str, fence: int) -> Lease | None:

@@ -124,17 +124,19 @@ class Serving(Core):
         While the store is away only delays end, which needs no record; the rest is put off.
         """
         put_off: list[str] = []
-        for due in self.ledger.wall_due(now.wall_ms):
-            facts = self.settle_due(due, now) if self.available else due
-            self.ledger.ripen(facts, now.wall_ms)
-            if self.available:
-                self.ledger.mind(facts, now.wall_ms)
-            else:
-                put_off.append(facts.id)
-            yield
-        for handoff in put_off:
-            if (present := self.ledger.get(handoff)) is not None:
-                self.ledger.mind(present, now.wall_ms)
+        try:
+            for due in self.ledger.wall_due(now.wall_ms):
+                facts = self.settle_due(due, now) if self.available else due
+                self.ledger.ripen(facts, now.wall_ms)
+                if self.available:
+                    self.ledger.mind(facts, now.wall_ms)
+                else:
+                    put_off.append(facts.id)
+                yield
+        finally:
+            for handoff in put_off:
+                if (present := self.ledger.get(handoff)) is not None:
+                    self.ledger.mind(present, now.wall_ms)
 
     def end_wait(self, waiter: Waiter) -> None:
         """The wait is over, and nothing came."""

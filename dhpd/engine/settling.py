@@ -5,6 +5,7 @@ commit; `rolled_back` takes memory back to it, leases, waiters and sessions apar
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from dhp_protocol.errors import StoreUnavailable
 
@@ -19,6 +20,7 @@ from .waiting import ApprovalWaiter, ClaimWaiter, Waiter
 
 FLUSH_AFTER_MS = 1_000
 """The table of facts lags this much behind, at least."""
+SETTLED_AT_ONCE = 32
 FLUSH_SLICE = 256
 FLUSH_SLICE_WANTED = 2_048
 
@@ -95,6 +97,11 @@ class Settling(Serving):
         """Between the changes of two handoffs: a full batch is closed, so that no change is split over two commits."""
         if self.journal.gathering.full:
             self._seal(now)
+
+    def settle_some_due(self, now: Now) -> None:
+        """What is due by the wall clock happens before a request, as far as that takes but a moment; the next tick sees to the rest."""
+        for _ in islice(self.settle_all_due(now), SETTLED_AT_ONCE):
+            self.seal_if_full(now)
 
     def wants_commit(self, now: Now) -> bool:
         """Whether there is something to write."""

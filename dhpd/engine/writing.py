@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct
 
-from dhp_protocol.errors import CheckpointConflict, OutOfOrder, ResultInvalid, TooLarge
+from dhp_protocol.errors import CheckpointConflict, OutOfOrder, ResultInvalid
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Checkpoint, Complete
 from dhp_protocol.money import nano_usd
@@ -19,6 +19,7 @@ from .fencing import check_fence, ended_by
 from .moments import Now
 from .records import Change, Checkpointed, Completed, Dead, ResultRefused
 from .retention import replaced_seq
+from .sizes import check_result, check_state
 
 
 class OlderCheckpoint(Struct, frozen=True):
@@ -43,9 +44,7 @@ def decide_checkpoint(handoff: Handoff, request: Checkpoint, limits: Limits, now
     """The next checkpoint, or the same one again."""
     hold = check_fence(handoff, request.fence)
     state = bytes(request.state)
-    if len(state) > limits.max_state_bytes:
-        sentence = f"A state may have {limits.max_state_bytes} bytes: keep large data elsewhere and name it."
-        raise TooLarge(sentence, member="state", limit=limits.max_state_bytes, size=len(state))
+    check_state(len(state), limits)
     sha256 = hashlib.sha256(state).hexdigest()
     if request.sha256 is not UNSET and request.sha256 != sha256:
         raise CheckpointConflict(
@@ -129,9 +128,7 @@ def decide_complete(
     if ended_by(handoff, request.fence, "completed") and handoff.result_sha256 == sha256:
         return CompleteDecision((), True, sha256)
     hold = check_fence(handoff, request.fence)
-    if len(result) > limits.max_result_bytes:
-        sentence = f"A result may have {limits.max_result_bytes} bytes: keep large data elsewhere and name it."
-        raise TooLarge(sentence, member="result", limit=limits.max_result_bytes, size=len(result))
+    check_result(len(result), limits)
     if verdict is not None:
         if sha256 == refused_before:
             verdict.details["left"] = handoff.budget.max_invalid_results - handoff.invalid_results

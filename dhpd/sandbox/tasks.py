@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 
 from dhp_protocol.decoding import RequestFault, decode_request
+from dhp_protocol.errors import DHPError
 from dhp_protocol.intent import canonical, parse_exact
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Dispatch, RequestId
 from dhpd.engine.dispatching import NamedIntent, name_intent
+from dhpd.engine.sizes import check_payloads
 from dhpd.schemas.compiling import Validator, compile_schema
 from dhpd.schemas.patterns import compile_pattern
 from dhpd.schemas.references import MAX_SUBSCHEMAS
@@ -99,14 +101,19 @@ decode_explanation = msgspec.json.Decoder(Explanation).decode
 """What `explain` answers."""
 
 
-def explain(body: bytes, max_depth: bytes) -> bytes:
-    """Why a frame's body is no good request."""
+def explain(body: bytes, max_depth: bytes, limits: bytes) -> bytes:
+    """Why a frame's body is no good request, or what of it is too long."""
     explanation = Explanation()
     try:
-        decode_request(body, int(max_depth))
+        request = decode_request(body, int(max_depth))
     except RequestFault as fault:
         error = fault.error
         explanation = Explanation(fault.request_id, error.code, error.message, error.details)
+    else:
+        try:
+            check_payloads(request, _decode_limits(limits))
+        except DHPError as error:
+            explanation = Explanation(request.id, error.code, error.message, error.details)
     return msgspec.json.encode(explanation)
 
 

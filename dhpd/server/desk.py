@@ -29,10 +29,11 @@ from dhp_protocol.messages import (
     Stats,
     Unwatch,
     Watch,
+    intent_bytes,
 )
 from dhp_protocol.replies import Empty
 from dhpd.config import Config
-from dhpd.engine.dispatching import PreparedDispatch, payload_bytes, prepare_dispatch
+from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
 from dhpd.engine.operations import Engine
 from dhpd.engine.roles import Caller, check_role
 from dhpd.engine.waiting import Address
@@ -245,7 +246,7 @@ class Desk:
     # --- dispatch ----------------------------------------------------------------------------------------------------
 
     def _begin_dispatch(self, request: Dispatch, to: Address, lane: str) -> Work | None:
-        if LONG_TEXT_BYTES < payload_bytes(request) <= self._limits.max_intent_bytes:
+        if LONG_TEXT_BYTES < intent_bytes(request) <= self._limits.max_intent_bytes:
             return self._dispatch_long(request, to, lane)
         self._begin_prepared(prepare_dispatch(request, self._limits), to)
         return None

@@ -7,26 +7,43 @@ as finding what is wrong with eight megabytes that are no good request, is asked
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from dhp_protocol.decoding import RequestFault, Unexplained, check_in_steps, decode_checked, is_mostly_payload
+from dhp_protocol.decoding import (
+    RequestFault,
+    Unexplained,
+    check_in_steps,
+    check_members,
+    decode_typed,
+    is_mostly_payload,
+)
 from dhp_protocol.messages import AnyRequest
 
 LONG_BODY_BYTES = 64 * 1024
 REST_BYTES = 128 * 1024
 """So much beside payloads is decoded in a few milliseconds, whatever it is."""
+VERY_LONG_BODY_BYTES = 4 * 1024 * 1024 + REST_BYTES
+"""Longer than any payload that is taken, unless the daemon is set so: what is too long is found elsewhere."""
 
 Explain = Callable[[bytes], Awaitable[RequestFault | None]]
 
 
 async def decode_long(body: bytes, max_depth: int, explain: Explain) -> AnyRequest:
-    """As `decode_request`; raises `RequestFault`. `explain` tells what is wrong with a body, None: nothing."""
+    """As `decode_request`; raises `RequestFault`. `explain` tells what is wrong with a body, None: nothing.
+
+    Each of the walks through the body takes a few milliseconds for the longest that there is, and is a step.
+    """
     for _ in check_in_steps(body, max_depth):
         await asyncio.sleep(0)
-    if is_mostly_payload(body, REST_BYTES):
+    if len(body) <= VERY_LONG_BODY_BYTES and is_mostly_payload(body, REST_BYTES):
+        await asyncio.sleep(0)
         try:
-            return decode_checked(body)
+            request = decode_typed(body)
         except Unexplained:
             pass
+        else:
+            await asyncio.sleep(0)
+            check_members(request, body)
+            return request
     fault = await explain(body)
     if fault is not None:
         raise fault
-    return decode_checked(body)  # Good after all: so its parts are within their bounds.
+    return decode_typed(body)  # Good after all: so its parts are within their bounds.

@@ -84,7 +84,8 @@ class Preparing:
     async def explain(self, connection: int, body: bytes, max_depth: int) -> RequestFault | None:
         """What is wrong with a long request; None: nothing is."""
         try:
-            answer = await self._judging.ask(connection, "explain", body, str(max_depth).encode())
+            depth, limits = str(max_depth).encode(), msgspec.json.encode(self._limits)
+            answer = await self._judging.ask(connection, "explain", body, depth, limits)
         except BeyondBounds:
             return RequestFault(BadJson("The body takes too long to be read: send a plainer one."))
         except Overloaded as error:

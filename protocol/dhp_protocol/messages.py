@@ -79,6 +79,12 @@ class Dispatch(Request, tag="dispatch", frozen=True):
     keep_checkpoints: Annotated[int, Meta(ge=1, le=limits.MAX_KEEP_CHECKPOINTS)] = limits.DEFAULT_KEEP_CHECKPOINTS
 
 
+def intent_bytes(request: Dispatch) -> int:
+    """How long the intent's four JSON members are as sent, which is about what naming it costs."""
+    members = (request.inputs, request.output_schema, request.budget, request.capabilities)
+    return sum(len(bytes(member)) for member in members if member is not UNSET)
+
+
 class Claim(Request, tag="claim", frozen=True):
     """Takes a handoff under a lease: the one named, or the first of the given kinds."""
 

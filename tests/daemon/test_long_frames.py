@@ -98,3 +98,19 @@ def test_a_connection_that_goes_meanwhile_takes_it_along(connect: Connect, clien
         going.reset()
     while client.call("stats")["connections"] > 1:
         client.pump()
+
+
+def test_a_payload_that_is_too_long_is_refused_by_its_member(client: WireClient) -> None:
+    handoff = client.dispatch()
+    write = {"handoff": handoff, "fence": client.claim()["fence"]}
+    long_text = "x" * (5 * 1024 * 1024)
+    for op, members, member in (
+        ("checkpoint", {**write, "state": long_text}, "state"),
+        ("complete", {**write, "result": [long_text]}, "result"),
+        ("dispatch", {"kind": "k", "inputs": {"text": long_text}}, "inputs"),
+        ("effect_done", {**write, "step": "s", "result": long_text}, "result"),
+    ):
+        refused = client.refused(op, **members)
+        assert (refused.code, refused.details["member"]) == ("too_large", member)
+        assert refused.details["size"] > refused.details["limit"]
+    assert client.status(handoff)["status"] == "running"

@@ -159,7 +159,7 @@ def test_a_worker_whose_session_is_gone_does_not_stall() -> None:
     assert (world.facts(handoff).stalls, world.facts(handoff).failures) == (0, 1)
 
 
-def test_one_that_comes_back_within_its_grace_has_stalled_meanwhile() -> None:
+def test_the_stall_clock_stands_while_the_session_is_away() -> None:
     world = World()
     handoff = world.dispatch(budget=STALLS)
     mine = world.connect("mine", local=False)
@@ -169,6 +169,8 @@ def test_one_that_comes_back_within_its_grace_has_stalled_meanwhile() -> None:
     world.advance(200)
     again = world.connect()
     world.run(Hello(session="mine"), on=again)
+    world.advance(99)
+    assert world.facts(handoff).status == "running", "it had 100 ms left when it went"
     world.advance(1)
     assert (world.facts(handoff).status, world.facts(handoff).stalls) == ("orphaned", 1)
 

@@ -20,6 +20,7 @@ from dhp_protocol.messages import (
     Suspend,
 )
 from dhp_protocol.replies import LeaseLostEvent
+from dhpd.engine.settling import SETTLED_AT_ONCE
 from tests.support.engine_world import TTL_MS, Outcome, World
 
 HOUR_MS = 3_600_000
@@ -485,3 +486,18 @@ def test_what_is_due_while_the_store_is_away_happens_once_it_is_back() -> None:
     assert world.facts(sleeper).status == "pending"
     decided = (world.facts(asker).approvals or {})[approval]
     assert decided.decision == "expired"
+
+
+def test_a_claim_waits_for_few_of_very_many_that_wake_and_the_tick_sees_to_the_rest() -> None:
+    world = World()
+    sleepers = [world.dispatch(key=str(number)) for number in range(200)]
+    for handoff in sleepers:
+        world.run(Suspend(handoff=handoff, wake_ms=1_000))
+    world.commit()
+    world.jump(1_000)
+    assert world.run(Claim(worker="ada", kinds=["other"])).handoff is None
+    awake = sum(world.facts(handoff).status == "pending" for handoff in sleepers)
+    assert awake == SETTLED_AT_ONCE
+    assert world.run(Claim(worker="ada", handoff=sleepers[-1])).handoff == sleepers[-1], "the one named is looked at"
+    world.tick()
+    assert {world.facts(handoff).status for handoff in sleepers} == {"pending", "running"}
