@@ -125,10 +125,6 @@ class Daemon:
         gc.collect()
         gc.freeze()  # What was loaded lives long: the collector need not look at it again.
         self._ticker.start()
-        pruner = Pruner(
-            engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
-        )
-        self._pruning = asyncio.create_task(pruner.run())
         if self._tokens is not None:
             self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
             self._follower.add_done_callback(self._task_ended)
@@ -137,6 +133,10 @@ class Daemon:
             self._servers.append(server)
             self.addresses.extend(written)
         self._socket_files = socket_files(self.addresses)
+        pruner = Pruner(
+            engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
+        )
+        self._pruning = asyncio.create_task(pruner.run())
 
     async def stop(self) -> None:
         """Ends: waiting claims hear of it, what was decided is written, leases live on."""
@@ -150,6 +150,7 @@ class Daemon:
             self._follower.cancel()
         if self._pruning is not None:
             self._pruning.cancel()
+            await asyncio.gather(self._pruning, return_exceptions=True)
         self._engine.drain()
         self._desk.answers.deliver()
         if self.failure is None:
@@ -193,7 +194,8 @@ class Daemon:
         if self._config.idle_exit_ms is None:
             return
         counts = self._engine.ledger.counts
-        busy = self._desk.connections or counts["pending"] + counts["running"] + counts["orphaned"]
+        live = counts["pending"] + counts["running"] + counts["orphaned"]
+        busy = self._desk.connections or live or self._engine.ledger.next_wall_ms() is not None  # Sleepers are to wake.
         now_ms = self._clock.uptime_ms()
         if busy or self._idle_since_ms is None:
             self._idle_since_ms = now_ms
