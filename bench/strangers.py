@@ -1,12 +1,14 @@
 """Strangers with every right to speak, who say the most tiresome things: `strangers.py ADDRESS KIND`.
 
 Run as a process of its own (`Stranger`). Owns what is sent: well-formed requests that are as dear to take in as a
-stranger could make them, one after the other without end, each answered before the next.
+stranger could make them, without end. Of one kind of stranger (`KINDS`) each has a connection, and sends a few at a time; of
+the other (`CROWDS`) each has many connections, and sends bursts on all of them at once, as fast as they are taken.
 """
 
 import itertools
 import os
 import random
+import selectors
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.wire_client import WireClient, frame
+from tests.support.wire_client import WireClient, frame, open_socket
 
 IN_FLIGHT = 8
 LONG_MS = 3_600_000
@@ -147,8 +149,122 @@ KINDS: dict[str, Callable[[WireClient], Requests]] = {
 }
 
 
+# --- crowds ----------------------------------------------------------------------------------------------------------
+
+BURST = 64
+PIECE_BYTES = 256 * 1024
+Said = dict[str, Any]
+
+
+def short_doubles(_: WireClient) -> list[Said]:
+    """Inputs below every bound that are full of numbers."""
+    return [{"op": "dispatch", "kind": "bad", "inputs": {"n": [1e300] * 1_000}, "key": str(n)} for n in range(30)]
+
+
+def short_integers(_: WireClient) -> list[Said]:
+    """As many as fit in a few KB."""
+    return [{"op": "dispatch", "kind": "bad", "inputs": {"n": [1] * 1_300}, "key": str(n)} for n in range(BURST)]
+
+
+def short_schemas(_: WireClient) -> list[Said]:
+    """Each a new one, of as many properties as are looked at on the spot."""
+    schemas = [{"properties": {f"{os.getpid()}-{n}-{p}": {"type": "string"} for p in range(30)}} for n in range(BURST)]
+    return [{"op": "dispatch", "kind": "bad", "inputs": {}, "output_schema": schema} for schema in schemas]
+
+
+def short_details(client: WireClient) -> list[Said]:
+    """Approvals, asked for again and again."""
+    held = hold(client)
+    asked = {"op": "approval_request", **held, "action": "act", "details": [1e300] * 1_000, "timeout_ms": 1}
+    return [asked] * 30
+
+
+def deep_spends(client: WireClient) -> list[Said]:
+    """Spending that counts for 32 parents too."""
+    parent: dict[str, Any] = {}
+    for level in range(33):
+        parent = {"parent": client.dispatch("bad", key=f"{os.getpid()}-{level}", **parent)}
+    handoff = parent["parent"]
+    fence = client.claim(handoff=handoff, ttl_ms=LONG_MS)["fence"]
+    return [{"op": "spend", "handoff": handoff, "fence": fence, "steps": 1}] * BURST
+
+
+def many_leases(_: WireClient) -> list[Said]:
+    """Renewals that are just no long frame."""
+    leases = [{"handoff": os.urandom(32).hex(), "fence": 1} for _ in range(600)]
+    return [{"op": "heartbeat", "leases": leases}] * 7
+
+
+def statuses(client: WireClient) -> list[Said]:
+    """Cheap requests, as many as a burst has."""
+    return [{"op": "status", "handoff": client.dispatch("bad")}] * BURST
+
+
+def strays(_: WireClient) -> list[Said]:
+    """Questions after what nobody has, each of which the store is asked for."""
+    return [{"op": "status", "handoff": os.urandom(32).hex()} for _ in range(BURST)]
+
+
+def long_states(client: WireClient) -> list[Said]:
+    """The longest checkpoint."""
+    handoff = client.dispatch("bad", key=os.urandom(8).hex())
+    fence = client.claim(handoff=handoff, ttl_ms=LONG_MS)["fence"]
+    return [{"op": "checkpoint", "handoff": handoff, "fence": fence, "state": "x" * 4_000_000}]
+
+
+def mixed(client: WireClient) -> list[Said]:
+    """Some of everything."""
+    short = [talk(client) for talk in (short_doubles, short_schemas, short_details, many_leases, statuses, strays)]
+    return [said for few in zip(*(itertools.islice(one, 7) for one in short), strict=True) for said in few]
+
+
+Crowd = tuple[int, Callable[[WireClient], list[Said]]]
+
+CROWDS: dict[str, Crowd] = {
+    f"{connections}x{talk.__name__}": (connections, talk)
+    for connections, talk in (
+        (1, short_doubles),
+        (1, short_integers),
+        (1, short_schemas),
+        (1, short_details),
+        (1, deep_spends),
+        (1, many_leases),
+        (40, statuses),
+        (40, strays),
+        (40, short_doubles),
+        (30, long_states),
+        (60, mixed),
+    )
+}
+"""By name: how many connections each stranger has, and the burst that each of them sends without end."""
+
+
+def flood(address: str, connections: int, talk: Callable[[WireClient], list[Said]]) -> None:
+    """Sends on all of the connections whatever they take, and reads whatever comes."""
+    selector = selectors.DefaultSelector()
+    with WireClient(address) as client:
+        own = talk is long_states  # A checkpoint is that of one holder.
+        said = [talk(client)] * connections if not own else [talk(client) for _ in range(connections)]
+        bursts = [b"".join(frame({"id": 1, **one}, counted=True) for one in burst) for burst in said]
+        for burst in bursts:
+            sock = open_socket(address)
+            sock.setblocking(False)
+            selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, [memoryview(burst), 0])
+        print("talking", flush=True)
+        while True:
+            for key, events in selector.select():
+                sock = key.fileobj  # type: ignore[assignment]
+                if events & selectors.EVENT_READ:
+                    sock.recv(PIECE_BYTES)
+                if events & selectors.EVENT_WRITE:
+                    data, at = key.data
+                    key.data[1] = (at + sock.send(data[at : at + PIECE_BYTES])) % len(data)
+
+
 def main(address: str, kind: str) -> None:
     sys.set_int_max_str_digits(0)
+    if kind in CROWDS:
+        flood(address, *CROWDS[kind])
     with WireClient(address) as client:
         said: dict[str, Any] = {}
         data = b""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Raw
 
 from dhp_protocol.bundle import check_bundle
-from dhp_protocol.errors import DHPError, InvalidRequest
+from dhp_protocol.errors import DHPError, InvalidRequest, NotFound
 from dhp_protocol.limits import MAX_BUNDLE_LINES
 from dhp_protocol.messages import Export, Import
 from dhp_protocol.replies import AnyEvent, Empty, ExportReply, ImportReply
@@ -21,6 +21,7 @@ from .clock import monotonic_ms
 from .connection import may_pass
 from .exceptions import ConnectionLost, IntegrityError, NotConnected
 from .link import Link
+from .own_doing import imported_before
 
 PART_BYTES = 1024 * 1024
 _PART_OVERHEAD_BYTES = 1024
@@ -52,12 +53,17 @@ class Bundles(Calls):
         changed, is missing, or out of place.
         """
         lines = list(_lines_of(bundle))
-        await asyncio.to_thread(check_bundle, lines)
+        envelope = await asyncio.to_thread(check_bundle, lines)
+        before = await self._position_of(envelope.handoff)
         patience = Patience(self._session.connection.retry_ms)
+        again = False
         while True:
             self._session.check_usable()
             try:
-                return await self._bring_in(lines)
+                reply = await self._bring_in(lines)
+                if again and not reply.taken:
+                    return await imported_before(self._session.connection, reply, before)
+                return reply
             except (OSError, ConnectionLost, NotConnected, DHPError) as error:
                 if isinstance(error, DHPError) and not may_pass(error):
                     raise
@@ -65,7 +71,15 @@ class Bundles(Calls):
                 pause_ms = patience.pause_ms(monotonic_ms(), at_least_ms=after_ms)
                 if pause_ms is None:
                     raise
+            again = True
             await asyncio.sleep(pause_ms / 1000)
+
+    async def _position_of(self, handoff: str) -> int:
+        """Of its newest record; 0: it isn't there."""
+        try:
+            return (await self._status(handoff)).position
+        except NotFound:
+            return 0
 
     async def _bring_in(self, lines: list[bytes]) -> ImportReply:
         """On a connection of its own, since a daemon takes in one bundle at a time on each."""

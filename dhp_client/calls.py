@@ -3,13 +3,14 @@
 Owns what a call that was sent again makes of a refusal which its own first sending has caused. Base of the client's parts.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from dhp_protocol.errors import DHPError
-from dhp_protocol.messages import Request
+from dhp_protocol.messages import GetStatus, Request
+from dhp_protocol.replies import StatusReply
 
 from .session import Session
 
@@ -21,11 +22,11 @@ class Calls:
         self._session = session
 
     async def _call(
-        self, request: Request, shape: type[T], *, already: Callable[[DHPError], T | None] = lambda error: None
+        self, request: Request, shape: type[T], *, already: Callable[[DHPError], Awaitable[T | None]] | None = None
     ) -> T:
         """The answer to `request`, sent again until there is one.
 
-        `already` makes an answer of a refusal of what was sent before: then the first sending did it. None: it didn't.
+        `already` makes an answer of a refusal of what was sent before, if the first sending did it. None: it didn't.
         """
         self._session.check_usable()
         sendings = 0
@@ -38,10 +39,13 @@ class Calls:
         try:
             return await self._session.connection.call(sending, shape)
         except DHPError as error:
-            reply = already(error) if sendings > 1 else None
+            reply = await already(error) if already is not None and sendings > 1 else None
             if reply is None:
                 raise
             return reply
+
+    async def _status(self, handoff: str) -> StatusReply:
+        return await self._call(GetStatus(handoff=handoff), StatusReply)
 
 
 def or_unset(value: T | None) -> T | UnsetType:

@@ -141,7 +141,8 @@ class Client(Looking, Overseeing, Bundles):
         """Takes the handoff named, or the first of `kinds`, waiting for it up to `wait_ms`.
 
         `await` gives a `Task`, or None when nothing came. `async with` gives the task to its body, or raises
-        `NothingToClaim`. Leaving the block without an end releases the work; an exception fails it, with retry;
+        `NothingToClaim`. Leaving the block without an end releases the work; an exception fails it, with retry (but for
+        `ApprovalDenied`, since another attempt would only be told the same);
         cancellation, Ctrl-C and exit release it (SIGTERM: see `exit_on_sigterm`). When the lease is lost, the body is
         cancelled and the block raises `LeaseLost`.
 

@@ -33,6 +33,9 @@ GOODBYE_TIMEOUT_MS = 2_000
 FIRST_PAUSE_MS = 50
 MOST_PAUSE_MS = 2_000
 
+TOKEN_NEEDED = "A token is required: give token=, $DHP_TOKEN, or --token-file on the command line."
+"""What the wire's own sentence, which speaks of `hello`, comes to for a person."""
+
 RAISED_AT_ONCE = frozenset(("draining", "already_claimed", "not_claimable", "not_primary"))
 """Codes that say "later" but are for the caller to decide on."""
 
@@ -263,8 +266,13 @@ class Connection:
         return address
 
     async def _hello(self, link: Link, hello: Hello) -> HelloReply:
-        async with asyncio.timeout(HELLO_TIMEOUT_MS / 1000):
-            welcome = await self._exchange(link, hello, HelloReply)
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_MS / 1000):
+                welcome = await self._exchange(link, hello, HelloReply)
+        except Unauthenticated as error:
+            if hello.token is msgspec.UNSET:
+                raise Unauthenticated(TOKEN_NEEDED, **error.details) from None
+            raise
         if welcome.protocol != PROTOCOL:
             raise BadReply(f"The daemon speaks {welcome.protocol}, this client {PROTOCOL}.")
         return welcome

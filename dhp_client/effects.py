@@ -8,8 +8,10 @@ same for every attempt, lets the outside service tell a repetition.
 """
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType
@@ -27,6 +29,9 @@ from .looking import Looking
 from .writes import Write
 
 T = TypeVar("T")
+
+_calls_under_way: "ContextVar[tuple[Effect, ...]]" = ContextVar("calls_under_way", default=())
+"""The effects whose calls have led to the code that looks."""
 
 
 class Step:
@@ -49,21 +54,32 @@ class Effect:
         self._task = task
         self._name = step
         self._step = task._steps.setdefault(step, Step())
+        self._has_turn = False
         self._approval = approval.approval if isinstance(approval, Approved) else approval
         self._key = ""
         self._in_doubt = False
+        if any(outer._has_turn and outer._step is self._step for outer in _calls_under_way.get()):
+            raise RuntimeError(f"The effect {step!r} is called within its own call, which it would wait for.")
 
     async def __aenter__(self) -> "Effect":
+        self._task._check()
+        self._task._session.check_usable()
         await self._step.turn.acquire()
+        self._has_turn = True
         try:
             await self._begin()
         except BaseException:
-            self._step.turn.release()
+            self._end_turn()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._step.turn.release()
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._step.turn.release()
 
     async def _begin(self) -> None:
         task, step = self._task, self._step
@@ -79,8 +95,6 @@ class Effect:
             self.done = True
             self.result = None if isinstance(reply.result, UnsetType) else payload.decode(reply.result)
             return
-        if task._hold.phase is not Phase.HELD:
-            raise InDoubt("Whether the lease lives isn't known, so no effect begins under it: try again later.")
         ours = reply.state == "new" or await self._was_begun_by_us()
         self._in_doubt = step.called or not ours
 
@@ -89,21 +103,35 @@ class Effect:
         if len(self._step.asked_under) < 2:  # The present fence alone: another one began it.
             return False
         task = self._task
-        begun = await task._hold.wait(begun_under(task._client, task.handoff, self._name))
+        begun = await task._hold.wait(lambda: begun_under(task._client, task.handoff, self._name))
         return begun in self._step.asked_under
 
     def call_for(self, call: Callable[[str], T], in_doubt: Callable[[str], T] | None) -> Callable[[], T]:
-        """What is to be called now. Raises `EffectInDoubt` where that takes an `in_doubt` and there is none."""
+        """What is to be called now. Raises `EffectInDoubt` where that takes an `in_doubt` and there is none.
+
+        Looks at the lease last of all, since asking may have taken longer than it lives.
+        """
+        self._task._check()
+        if self._task._hold.phase is not Phase.HELD:
+            raise InDoubt("Whether the lease lives isn't known, so no effect begins under it: try again later.")
         chosen = in_doubt if self._in_doubt else call
         if chosen is None:
             raise EffectInDoubt(self._name, self._key)
-        self._step.asked_under.clear()
         self._step.called = True
         return lambda: chosen(self._key)
 
+    @contextlib.contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around the call, in its own task or thread."""
+        token = _calls_under_way.set((*_calls_under_way.get(), self))
+        try:
+            yield
+        finally:
+            _calls_under_way.reset(token)
+
     async def finish(self, result: Any) -> Any:
         """Puts the result on record; gives it as every later attempt will get it."""
-        task, text = self._task, payload.encode(result, member="result")
+        task, text = self._task, self._recordable(result)
         await task._hold.write(
             Write(
                 lambda: EffectDone(handoff=task.handoff, fence=task.fence, step=self._name, result=Raw(text)),
@@ -113,6 +141,14 @@ class Effect:
         )
         self._step.called = False
         return payload.decode(text)
+
+    def _recordable(self, result: Any) -> bytes:
+        try:
+            return payload.encode(result, member="its result")
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"The effect {self._name!r} was carried out, but can't be put on record and is in doubt now: {error}"
+            ) from None
 
 
 class Effects(Held):
@@ -134,26 +170,59 @@ class Effects(Held):
 
         `await task.effect("charge-card", lambda key: charge(card, key), in_doubt=look_up_charge)`. `step` names the
         effect within the handoff. The key is the same whoever asks: give it to the outside service. The result must be
-        JSON. An `approval` is used up by this step; `WrongState` unless it is there and approved.
+        JSON: where it isn't, the effect has happened by the time that TypeError or ValueError says so, and is in doubt from
+        then on. An `approval` is used up by this step; `WrongState` unless it is there and approved.
 
         A step that was begun and never said to be done, by a worker that died or by a call that raised, is in doubt:
         `in_doubt(key)` must find out whether it happened, see to it if it didn't, and give its result. Without `in_doubt`
-        that raises `EffectInDoubt`; where the service itself tells repetitions by the key, give `call` again.
+        that raises `EffectInDoubt`, at every attempt until the failures are used up; where the service itself tells repetitions
+        by the key, give `call` again. A person who has found out says so with `dhp effect-done`.
 
-        Raises `InDoubt`, and calls nothing, while it isn't known whether the lease lives.
+        Raises `InDoubt`, and calls nothing, while it isn't known whether the lease lives; and TypeError, before anything
+        begins, where what is to be called can't be called with a key.
         """
-        async with self.passage(step, approval) as effect:
+        async with self._passage(step, call, in_doubt, approval) as effect:
             if effect.done:
                 return effect.result
-            result = effect.call_for(call, in_doubt)()
-            if inspect.isawaitable(result):
-                result = await result
+            making = effect.call_for(call, in_doubt)
+            with effect.calling():
+                result = making()
+                if inspect.isawaitable(result):
+                    result = await result
             return await effect.finish(result)
 
-    def passage(self, step: str, approval: str | Approved | None) -> Effect:
+    def _passage(
+        self,
+        step: str,
+        call: Callable[[str], Any],
+        in_doubt: Callable[[str], Any] | None,
+        approval: str | Approved | None,
+    ) -> Effect:
         """One passage through `step`, for those who make the call elsewhere."""
         check_text(step=step)
+        _check_callable(call, "call")
+        if in_doubt is not None:
+            _check_callable(in_doubt, "in_doubt")
         return Effect(self, step, approval)
+
+
+def _check_callable(given: object, name: str) -> None:
+    """Raises TypeError unless it can be called with a key: what is begun and then can't be called would be in doubt."""
+    if inspect.iscoroutine(given):
+        given.close()  # It will never be awaited, and need not be warned of.
+    if not callable(given):
+        found = type(given).__name__
+        raise TypeError(
+            f"{name} must be a function of the idempotency key, not a {found}: give the function, uncalled."
+        )
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):
+        return  # Some that are written in C don't tell what they take.
+    try:
+        signature.bind("key")
+    except TypeError:
+        raise TypeError(f"{name} must take one argument, the idempotency key; it takes {signature}.") from None
 
 
 async def begun_under(client: Looking, handoff: str, step: str) -> int | None:

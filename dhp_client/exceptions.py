@@ -45,7 +45,11 @@ class NothingToClaim(ClientError):
 
 
 class TaskEnded(ClientError):
-    """The task was completed, failed or released already."""
+    """The task was completed, failed, released or suspended already, or a cap has ended its work, which is dead."""
+
+    def __init__(self, message: str, handoff: str) -> None:
+        super().__init__(message)
+        self.handoff = handoff
 
 
 class InDoubt(ClientError):
@@ -67,7 +71,11 @@ class EffectInDoubt(ClientError):
 
 
 class ApprovalDenied(ClientError):
-    """A person said no; `by` (None without tokens) and `note` tell who and why, `approval` is the id."""
+    """A person said no; `note` tells why, `approval` is the id.
+
+    `by` is the decider's token; without tokens what their client calls itself, which proves nothing. Raised out of a block,
+    it fails the work for good: another attempt would only be told the same.
+    """
 
     def __init__(self, approval: str, action: str, by: str | None, note: str | None) -> None:
         super().__init__(f"{action!r} was denied{f' by {by}' if by else ''}{f': {note}' if note else '.'}")

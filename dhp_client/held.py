@@ -42,6 +42,8 @@ class Held:
         self.was: str = reply.was
         self._session = session
         self._client = client  # A client isn't collected while somebody works with one of its tasks.
+        self._parked = False
+        """Whether a question of ours is what puts the work aside."""
         self._state: Any = None
         self._state_text: bytes | None = None
         lease = Lease(
@@ -105,7 +107,7 @@ class Held:
         """`completed`, `failed`, `released`, `suspended`, or `dead` (at a cap) once this worker is through with it."""
         return self._hold.ended
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raises what every call raises once there is nothing more to do with this task."""
         self._hold.check()
 

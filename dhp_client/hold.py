@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from dhp_protocol.errors import DHPError, LeaseLost
 
 from .backoff import Patience
+from .callers import Callers
 from .clock import monotonic_ms
 from .connection import may_pass
 from .exceptions import ClientClosed, ConnectionLost, InDoubt, TaskEnded
 from .leases import Lease, Loss, Phase, loss_from_error
+from .own_doing import refused_before
 from .reclaiming import reclaim
 from .session import Session
 from .writes import Write, makes_it_dead
@@ -54,7 +56,7 @@ class Hold:
         self._reclaiming = False
         self._in_turn = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._callers: dict[asyncio.Future[Any], asyncio.Task[Any] | None] = {}
+        self._callers = Callers(session.loop)
         self._timer: asyncio.TimerHandle | None = None
         lease.notify = _notifier(session.loop, weakref.ref(self))
 
@@ -81,18 +83,29 @@ class Hold:
 
     def check(self) -> None:
         """Raises what every call raises once there is nothing more to write."""
-        if self.ended is not None:
-            raise TaskEnded(_ENDED.get(self.ended, f"This task was {self.ended} already."))
-        if self.lost:
-            raise self.loss_error()
-        if self._abandoned:
-            raise TaskEnded("This task was left while nobody answered: its lease ends by itself.")
+        over = self._over()
+        if over is not None:
+            raise over
         self.session.check_open()
 
+    def _over(self) -> Exception | None:
+        """Why there is nothing more to write; None while there may be."""
+        if self.ended is not None:
+            return TaskEnded(_ENDED.get(self.ended, f"This task was {self.ended} already."), self.lease.handoff)
+        if self.lost:
+            return self.loss_error()
+        if self._abandoned:
+            sentence = "This task was left while nobody answered: its lease ends by itself."
+            return TaskEnded(sentence, self.lease.handoff)
+        return None
+
     def abandon(self) -> None:
-        """Renews it no more: it ends by itself, and a write that still waits is given up."""
+        """Renews it no more: it ends by itself, and whoever still waits gives up."""
         self._abandoned = True
         self._changed.set()
+        over = self._over()
+        if over is not None:
+            self._callers.tell_readers(over)
         if self.finalizer is not None:
             self.finalizer.detach()
         self.session.leases.drop(self.lease)
@@ -110,24 +123,14 @@ class Hold:
         self.check()
         self.session.check_usable()
         under_way = self.session.loop.create_task(self._carry_through(write))
-        return await self._unless_lost(under_way, given_up=lambda: not write.sent and not write.insists)
+        return await self._callers.answer(under_way, writes=True, given_up=lambda: not write.sent and not write.insists)
 
-    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` comes to, which writes nothing; a loss is raised at once."""
-        under_way = self.session.loop.create_task(work)
-        return await self._unless_lost(under_way, given_up=lambda: True)
-
-    async def _unless_lost(self, under_way: asyncio.Task[T], *, given_up: Callable[[], bool]) -> T:
-        """`given_up` tells whether what is under way ends with its caller."""
-        answer: asyncio.Future[T] = self.session.loop.create_future()
-        under_way.add_done_callback(lambda done: _pass_on(done, answer))
-        self._callers[answer] = asyncio.current_task()
-        try:
-            return await answer
-        finally:
-            del self._callers[answer]
-            if given_up():
-                under_way.cancel()
+    async def wait(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What `begin` comes to, which writes nothing; a loss, or the end of the work, is raised at once."""
+        self.check()
+        self.session.check_usable()
+        under_way = self.session.loop.create_task(begin())
+        return await self._callers.answer(under_way, writes=False, given_up=lambda: True)
 
     async def _carry_through(self, write: Write[T]) -> T:
         async with self._in_turn:
@@ -158,19 +161,24 @@ class Hold:
             await self._until_writable(write)
             if write.settles != ():
                 leases.settle(lease, only=write.settles)
-            sent_ms, fence = monotonic_ms(), lease.fence
+            sent_ms, fence, request = monotonic_ms(), lease.fence, write.request()
             again, write.sent = write.sent, True
             try:
-                reply = await connection.call_once(write.request(), write.shape)
+                reply = await connection.call_once(request, write.shape)
             except ConnectionLost:
                 if write.unanswered is not None:
                     return write.unanswered()
                 continue
             except LeaseLost as error:
                 loss = loss_from_error(error)
+                refusal = await refused_before(connection, request, loss, fence) if again else None
+                if refusal is not None:
+                    self._end("dead")
+                    raise refusal from None
                 leases.settled(lease)
-                if again and write.already is not None and not loss.leaves_it_free(fence):
-                    return write.already(loss)
+                already = write.already(loss) if again and not loss.leaves_it_free(fence) else None
+                if already is not None:
+                    return already
                 write.sent = False
                 self._take_loss(fence, loss)
                 continue
@@ -249,15 +257,11 @@ class Hold:
         if self._told_lost:
             return
         self._told_lost = True
-        self.abandon()
         error = self.loss_error()
-        level = logging.DEBUG if isinstance(error, ClientClosed) else logging.WARNING
-        log.log(level, "%s (fence %d): %s", self.lease.handoff, self.lease.fence, error)
-        told = set()
-        for answer, caller in self._callers.items():
-            if not answer.done():
-                answer.set_exception(error)
-                told.add(caller)
+        # Not a warning: the work's own call, or its block, raises the same.
+        log.info("%s (fence %d): %s", self.lease.handoff, self.lease.fence, error)
+        told = self._callers.tell_all(error)
+        self.abandon()
         tell = self.on_lost()
         if tell is not None:
             tell(told)
@@ -289,16 +293,3 @@ def _look_at(hold: "weakref.ref[Hold]") -> None:
     found = hold()
     if found is not None:
         found.look()
-
-
-def _pass_on(done: asyncio.Task[T], answer: asyncio.Future[T]) -> None:
-    """Gives what came of `done` to whoever waits for `answer`, if anybody still does."""
-    error = None if done.cancelled() else done.exception()
-    if answer.done():
-        return
-    if done.cancelled():
-        answer.cancel()
-    elif error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(done.result())

@@ -6,8 +6,6 @@ Owns reading how work stands and what happened to it. Changing any of it is `ove
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from msgspec import UnsetType
-
 from dhp_protocol.messages import (
     Approvals,
     ApprovalWait,
@@ -38,11 +36,18 @@ from dhp_protocol.replies import (
     StatusReply,
 )
 
-from . import payload
 from .arguments import check_id, check_text, check_whole
 from .calls import Calls, or_unset
 from .clock import monotonic_ms
-from .results import ApprovalPage, CheckpointPage, Result, StateAt, decoded_approval, decoded_checkpoint
+from .results import (
+    ApprovalPage,
+    CheckpointPage,
+    Result,
+    StateAt,
+    decoded_approval,
+    decoded_checkpoint,
+    decoded_result,
+)
 from .watching import Watch
 
 T = TypeVar("T")
@@ -131,7 +136,7 @@ class Looking(Calls):
         )
 
     async def result(self, handoff: str, wait_ms: int = 0) -> Result:
-        """The result, waited for up to `wait_ms` while the work isn't final."""
+        """The result, or the answer that was refused last, waited for up to `wait_ms` while the work isn't final."""
         check_id(handoff)
         check_whole(wait_ms=wait_ms)
         reply = await self._waited(
@@ -140,8 +145,7 @@ class Looking(Calls):
             wait_ms,
             over=lambda reply: reply.status in ("completed", "cancelled", "dead"),
         )
-        found = None if isinstance(reply.result, UnsetType) else payload.decode(reply.result)
-        return Result(status=reply.status, result=found)
+        return decoded_result(reply)
 
     def watch(
         self, handoff: str | None = None, kinds: str | Iterable[str] | None = None, after: int | None = None

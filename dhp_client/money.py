@@ -4,7 +4,7 @@ Owns that an amount means what its author wrote: 0.1 is a tenth of a dollar, not
 caps are the daemon's.
 """
 
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 
 from msgspec import Raw
 
@@ -16,6 +16,8 @@ Money = Decimal | int | float | str
 _ONE_NANO = Decimal("1e-9")
 _FAR_OUT = 30
 """Digits before or after the point beyond which nothing can be meant; the daemon's bounds are far narrower."""
+_EXACT = Context(prec=4 * _FAR_OUT, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, traps=[InvalidOperation])
+"""The caller's own context may have any precision."""
 
 
 def exact_usd(amount: Money, *, member: str = "usd") -> Decimal:
@@ -32,12 +34,21 @@ def exact_usd(amount: Money, *, member: str = "usd") -> Decimal:
 
 
 def usd_json(amount: Money, *, member: str = "usd") -> Raw:
-    """The amount as a JSON number; what is finer than a nano-dollar is rounded as the daemon rounds it. Raises as `exact_usd`."""
+    """The amount as a JSON number. Raises as `exact_usd`.
+
+    What has too many digits is rounded as the daemon rounds it: to nano-dollars, but what isn't nothing to one at least.
+    """
     value = exact_usd(amount, member=member)
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_FAR_OUT:
-        value = value.quantize(_ONE_NANO, rounding=ROUND_HALF_EVEN)
+        rounded = value.quantize(_ONE_NANO, context=_EXACT)
+        value = _ONE_NANO.copy_sign(value) if value and not rounded else rounded
     return Raw(format(value, "f").encode())
+
+
+def unspent_usd(limit: float, used: float) -> Decimal:
+    """What is left, exactly, of amounts that a reply shows."""
+    return _EXACT.subtract(shown_usd(limit), shown_usd(used))
 
 
 def shown_usd(shown: float) -> Decimal:

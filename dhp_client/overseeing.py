@@ -11,11 +11,12 @@ from msgspec import UNSET
 
 from dhp_protocol.errors import DHPError, NotFound, WrongState
 from dhp_protocol.messages import Ack, ApprovalDecide, BudgetAdd, Cancel, Drain, Forget, Redrive, Resume, Suspend
-from dhp_protocol.replies import BudgetReply, CancelReply, DecisionReply, DrainReply, Empty, SuspendReply
+from dhp_protocol.replies import BudgetReply, DecisionReply, DrainReply, Empty, StatusAfter, SuspendReply
 
 from .arguments import check_id, check_text, check_whole
 from .budgets import Budget, budget_json
 from .calls import Calls, or_unset
+from .own_doing import is_suspended_by, newest_record
 
 T = TypeVar("T")
 
@@ -23,10 +24,10 @@ T = TypeVar("T")
 class Overseeing(Calls):
     """The part of the client that changes work from outside."""
 
-    async def cancel(self, handoff: str, reason: str | None = None, children: bool = False) -> CancelReply:
+    async def cancel(self, handoff: str, reason: str | None = None, children: bool = False) -> StatusAfter:
         """Ends the work from outside. A final one stays as it is, and `status` tells how that is."""
         check_id(handoff)
-        return await self._call(Cancel(handoff=handoff, reason=or_unset(reason), children=children), CancelReply)
+        return await self._call(Cancel(handoff=handoff, reason=or_unset(reason), children=children), StatusAfter)
 
     async def ack(self, handoff: str) -> None:
         """Takes note of a final handoff, so that it need not be kept for ever."""
@@ -36,6 +37,7 @@ class Overseeing(Calls):
     async def forget(self, handoff: str) -> None:
         """Removes a final handoff and all that it holds, now. `WrongState` while it is live, or has children that are."""
         check_id(handoff)
+        await self._status(handoff)  # Only what is there now can be gone by this.
         await self._call(Forget(handoff=handoff), Empty, already=_forgotten)
 
     async def suspend(
@@ -56,14 +58,35 @@ class Overseeing(Calls):
         request = Suspend(
             handoff=handoff, wake_ms=or_unset(wake_ms), approval=or_unset(approval), reason=or_unset(reason)
         )
-        return await self._call(request, SuspendReply, already=_suspended)
+        before = await self._status(handoff)
 
-    async def resume(self, handoff: str, *, force: bool = False) -> CancelReply:
-        """Makes suspended work pending again. `force` takes back work that was exported, and may run elsewhere."""
+        async def suspended(error: DHPError) -> SuspendReply | None:
+            if not isinstance(error, WrongState) or error.details.get("status") != "suspended":
+                return None
+            newest = await newest_record(self._session.connection, handoff, "suspended", after=before.position)
+            ours = newest is not None and is_suspended_by(request, newest)
+            return SuspendReply(status="suspended", duplicate=True) if ours else None
+
+        return await self._call(request, SuspendReply, already=suspended)
+
+    async def resume(self, handoff: str, *, force: bool = False) -> StatusAfter:
+        """Makes suspended work pending again. `force` takes back work that was exported, and may run elsewhere.
+
+        Where the answer has to be asked for twice, the status told may be what came of it since.
+        """
         check_id(handoff)
-        return await self._call(Resume(handoff=handoff, force=force), CancelReply, already=_resumed)
+        before = await self._status(handoff)
 
-    async def redrive(self, handoff: str, budget_add: Budget | Mapping[str, Any] | None = None) -> CancelReply:
+        async def resumed(error: DHPError) -> StatusAfter | None:
+            if not isinstance(error, WrongState):
+                return None
+            newest = await newest_record(self._session.connection, handoff, "resumed", after=before.position)
+            ours = newest is not None and newest["why"] == "resume"
+            return StatusAfter(status=str(error.details.get("status"))) if ours else None
+
+        return await self._call(Resume(handoff=handoff, force=force), StatusAfter, already=resumed)
+
+    async def redrive(self, handoff: str, budget_add: Budget | Mapping[str, Any] | None = None) -> StatusAfter:
         """Brings dead work back with all that it has, `budget_add` added to its caps.
 
         What a cap refused is applied first; where it still doesn't fit, `BudgetExceeded`, and the work stays dead. Failures,
@@ -72,7 +95,7 @@ class Overseeing(Calls):
         check_id(handoff)
         add = UNSET if budget_add is None else budget_json(budget_add, member="budget_add")
         request = Redrive(handoff=handoff, budget_add=add, nonce=new_nonce())
-        return await self._call(request, CancelReply)
+        return await self._call(request, StatusAfter)
 
     async def budget_add(self, handoff: str, add: Budget | Mapping[str, Any]) -> BudgetReply:
         """Adds positive amounts to caps that are set, while the work isn't completed or cancelled; gives those in force."""
@@ -104,15 +127,5 @@ def new_nonce() -> str:
     return secrets.token_urlsafe(12)
 
 
-def _forgotten(error: DHPError) -> Empty | None:
+async def _forgotten(error: DHPError) -> Empty | None:
     return Empty() if isinstance(error, NotFound) else None
-
-
-def _suspended(error: DHPError) -> SuspendReply | None:
-    put_aside = isinstance(error, WrongState) and error.details.get("status") == "suspended"
-    return SuspendReply(status="suspended", duplicate=True) if put_aside else None
-
-
-def _resumed(error: DHPError) -> CancelReply | None:
-    status = error.details.get("status") if isinstance(error, WrongState) else None
-    return CancelReply(status=str(status)) if status in ("pending", "running") else None

@@ -6,8 +6,9 @@ Owns those shapes, and checking a checkpoint's hash before its state is shown.
 from typing import Any
 
 import msgspec
+from msgspec import Raw, UnsetType
 
-from dhp_protocol.replies import ApprovalView, StoredCheckpoint
+from dhp_protocol.replies import ApprovalView, ResultReply, StoredCheckpoint
 
 from . import payload
 from .exceptions import IntegrityError
@@ -30,17 +31,39 @@ class CheckpointPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How a handoff stands; `result` is decoded when `status` is `completed`, else None."""
+    """How a handoff stands; `result` is decoded when `status` is `completed`, else None.
+
+    `refused` is, when it is `dead`, the last answer that didn't meet its output schema, decoded; `was_refused` tells whether
+    there was one.
+    """
 
     status: str
     result: Any = None
+    refused: Any = None
+    was_refused: bool = False
+
+
+def decoded_result(reply: ResultReply) -> Result:
+    """`reply` with what it holds decoded."""
+    was_refused = not isinstance(reply.refused, UnsetType)
+    return Result(
+        status=reply.status,
+        result=_decoded(reply.result),
+        refused=_decoded(reply.refused),
+        was_refused=was_refused,
+    )
+
+
+def _decoded(text: Raw | UnsetType) -> Any:
+    return None if isinstance(text, UnsetType) else payload.decode(text)
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """What a person was asked: one `action` of one handoff, with exactly these `details`, decoded.
 
     `decision` is `approved`, `denied`, `expired`, `cancelled` (the work has ended), or None while it is open; `by` is the
-    decider's token (None without tokens), `used_by` the effect that has used it up, `expires_at` RFC 3339.
+    decider's token, or without tokens what their client calls itself, which proves nothing; `used_by` is the effect that
+    has used it up, `expires_at` RFC 3339.
     """
 
     approval: str

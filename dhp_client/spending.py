@@ -18,7 +18,7 @@ from . import payload
 from .arguments import check_whole
 from .exceptions import IntegrityError
 from .held import Held
-from .money import Money, exact_usd, shown_usd, usd_json
+from .money import Money, exact_usd, unspent_usd, usd_json
 from .overseeing import new_nonce
 from .writes import Write
 
@@ -115,12 +115,12 @@ class Spending(Held):
         Time isn't looked at, nor an ancestor that is kept no more.
         """
         check_whole(steps=steps)
-        self.check()
+        self._check()
         amount = exact_usd(usd)
         usd_left: Decimal | None = None
         steps_left: int | None = None
         cap = whose = None
-        account = await self._hold.wait(self._client.status(self.handoff))
+        account = await self._account_of(self.handoff)
         while True:
             left = _left(account)
             if left.usd is not None:
@@ -134,10 +134,13 @@ class Spending(Held):
             if account.parent is None:
                 break
             try:
-                account = await self._hold.wait(self._client.status(account.parent))
+                account = await self._account_of(account.parent)
             except NotFound:
                 break
         return Headroom(usd=usd_left, steps=steps_left, cap=cap, whose=whose)
+
+    async def _account_of(self, handoff: str) -> StatusReply:
+        return await self._hold.wait(lambda: self._client.status(handoff))
 
     async def activity(self, what: Any) -> int | None:
         """Says what the worker is doing, any text or JSON: something new moves the stall clock, the same again is a repeat.
@@ -159,7 +162,7 @@ def _left(account: StatusReply) -> Headroom:
     """What one handoff has left of its own."""
     max_usd, max_steps = account.budget.get("max_usd"), account.budget.get("max_steps")
     return Headroom(
-        usd=None if max_usd is None else shown_usd(max_usd) - shown_usd(account.usd),
+        usd=None if max_usd is None else unspent_usd(max_usd, account.usd),
         steps=None if max_steps is None else int(max_steps) - account.steps,
     )
 

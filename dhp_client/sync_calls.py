@@ -5,7 +5,6 @@ from typing import Any
 
 from dhp_protocol.replies import (
     BudgetReply,
-    CancelReply,
     DecisionReply,
     DrainReply,
     EffectsReply,
@@ -14,6 +13,7 @@ from dhp_protocol.replies import (
     ImportReply,
     ListReply,
     StatsReply,
+    StatusAfter,
     StatusReply,
     SuspendReply,
 )
@@ -83,7 +83,7 @@ class Calls:
 
     # Overseeing.
 
-    def cancel(self, handoff: str, reason: str | None = None, children: bool = False) -> CancelReply:
+    def cancel(self, handoff: str, reason: str | None = None, children: bool = False) -> StatusAfter:
         return loop_thread.run(self._inner.cancel(handoff, reason, children))
 
     def ack(self, handoff: str) -> None:
@@ -102,10 +102,10 @@ class Calls:
     ) -> SuspendReply:
         return loop_thread.run(self._inner.suspend(handoff, wake_ms=wake_ms, approval=approval, reason=reason))
 
-    def resume(self, handoff: str, *, force: bool = False) -> CancelReply:
+    def resume(self, handoff: str, *, force: bool = False) -> StatusAfter:
         return loop_thread.run(self._inner.resume(handoff, force=force))
 
-    def redrive(self, handoff: str, budget_add: Budget | Mapping[str, Any] | None = None) -> CancelReply:
+    def redrive(self, handoff: str, budget_add: Budget | Mapping[str, Any] | None = None) -> StatusAfter:
         return loop_thread.run(self._inner.redrive(handoff, budget_add))
 
     def budget_add(self, handoff: str, add: Budget | Mapping[str, Any]) -> BudgetReply:

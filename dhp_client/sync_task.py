@@ -118,12 +118,15 @@ class Task:
         approval: str | Approved | None = None,
         in_doubt: Callable[[str], Any] | None = None,
     ) -> Any:
-        passage = self._inner.passage(step, approval)
-        loop_thread.run(passage.__aenter__())
+        passage = self._inner._passage(step, call, in_doubt, approval)
         try:
+            loop_thread.run(passage.__aenter__())
             if passage.done:
                 return passage.result
-            return loop_thread.run(passage.finish(passage.call_for(call, in_doubt)()))
+            making = passage.call_for(call, in_doubt)
+            with passage.calling():
+                result = making()
+            return loop_thread.run(passage.finish(result))
         finally:
             loop_thread.run(passage.__aexit__())
 
@@ -182,17 +185,17 @@ class Task:
         )
 
     def __enter__(self) -> "Task":
-        self._inner.check()
+        self._inner._check()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        loss = self._inner.loss_on_leaving(error)
+        loss = self._inner._loss_on_leaving(error)
         if loss is not None:
             raise loss from error
-        loop_thread.run(self._inner.leave(error))
-        return self._inner.ends_the_block(error)
+        loop_thread.run(self._inner._leave(error))
+        return self._inner._ends_the_block(error)
 
 
 document(Task, asynchronous.Task)

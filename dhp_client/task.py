@@ -24,7 +24,7 @@ from .asking import Asking
 from .budgets import Budget
 from .calls import or_unset
 from .effects import Effects
-from .exceptions import CapabilityDenied, ClientClosed, ClientError, Suspended
+from .exceptions import ApprovalDenied, CapabilityDenied, ClientClosed, ClientError, Suspended, TaskEnded
 from .session import Grant, Session
 from .spending import Spending
 from .writes import Write
@@ -46,7 +46,8 @@ class Task(Spending, Effects, Asking):
 
     `inputs` is decoded JSON, `intent` the canonical bytes whose SHA-256 is `handoff`. `was` tells where it came from:
     "pending" or "orphaned". The daemon's errors are raised as they are; every call raises `LeaseLost` once the lease is
-    lost, and `TaskEnded` once the work has ended. `BudgetExceeded` ends it: the handoff is dead, with all that it has.
+    lost, and `TaskEnded` once the work has ended. `BudgetExceeded` ends it: the handoff is dead, with all that it has. Time
+    that is used up (`max_wallclock_ms`) takes the lease away: `LeaseLost`, why `dead`.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Task(Spending, Effects, Asking):
 
         Its key is this handoff's id unless given: asked again, the same child.
         """
-        self.check()
+        self._check()
         return await self._client.dispatch(
             kind,
             inputs,
@@ -169,7 +170,7 @@ class Task(Spending, Effects, Asking):
     # The block around the work.
 
     async def __aenter__(self) -> "Task":
-        self.check()
+        self._check()
         self._session.check_usable()
         body = asyncio.current_task()
         assert body is not None
@@ -184,36 +185,47 @@ class Task(Spending, Effects, Asking):
         by_us = self._body_cancelled and body.uncancel() <= self._body_cancelling
         if isinstance(error, asyncio.CancelledError) and by_us:
             raise self._hold.loss_error() from error
-        loss = self.loss_on_leaving(error)
+        loss = self._loss_on_leaving(error)
         if loss is not None:
             raise loss from error
         if isinstance(error, GeneratorExit):  # Nothing can be awaited any more.
-            self._session.run_in_background(self.leave(error))
+            self._session.run_in_background(self._leave(error))
         else:
-            await self.leave(error)
-        return self.ends_the_block(error)
+            await self._leave(error)
+        return self._ends_the_block(error)
 
-    def loss_on_leaving(self, error: BaseException | None) -> Exception | None:
+    def _loss_on_leaving(self, error: BaseException | None) -> Exception | None:
         """What a block that is left with `error` raises instead because its lease is lost; None if it isn't."""
         if not self.lost or self.ended is not None or isinstance(error, LeaseLost | ClientClosed):
             return None
         return self._hold.loss_error() if error is None or isinstance(error, Exception) else None
 
-    def ends_the_block(self, error: BaseException | None) -> bool:
-        """Whether `error` only led out of the block: this work was put aside by `approval`."""
-        return isinstance(error, Suspended) and error.handoff == self.handoff
+    def _ends_the_block(self, error: BaseException | None) -> bool:
+        """Whether `error` only led out of the block: this work was put aside by `approval`, perhaps in one of a group of tasks."""
+        if isinstance(error, ExceptionGroup):
+            return error.split(lambda each: self._put_aside(each))[1] is None
+        return self._put_aside(error)
 
-    async def leave(self, error: BaseException | None) -> None:
+    def _put_aside(self, error: BaseException | None) -> bool:
+        if not isinstance(error, Suspended | TaskEnded) or error.handoff != self.handoff:
+            return False
+        # Whoever else is at work under this task may hear of the end first.
+        return isinstance(error, Suspended) or (self._parked and self.ended == "suspended")
+
+    async def _leave(self, error: BaseException | None) -> None:
         """Ends the work as a block that is left with `error` does, within `END_TIMEOUT_MS`; what goes wrong is logged."""
         if self.ended is not None or self.lost or self._session.closed:
             return
         if isinstance(error, Exception):
-            ending: Any = self.fail(type(error).__name__[:MAX_NAME_CHARS], _message_of(error))
+            retry = not isinstance(error, ApprovalDenied)  # Another attempt would only be told the same.
+            ending: Any = self.fail(type(error).__name__[:MAX_NAME_CHARS], _message_of(error), retry=retry)
         else:
             ending = self.release()
         try:
             async with asyncio.timeout(END_TIMEOUT_MS / 1000):
                 await ending
+        except TaskEnded:
+            log.debug("%r has ended by a write that nobody waited for any more", self)
         except (DHPError, ClientError, TimeoutError) as problem:
             log.warning("%r couldn't be given back, its lease ends by itself: %s", self, problem)
         finally:

@@ -20,8 +20,8 @@ class Write(Generic[T]):
     """How to say it under the present fence, and what follows from its answer.
 
     `ending` names how the work ends by it. `already` makes the answer of a write that was sent before, if its hold
-    turns out to have ended since: then the first sending did it, or there is nothing left to end. `corrects` tells
-    whether it took something from a refusal that lets `request` say it rightly now. `spends`: a cap may be in its way,
+    turns out to have ended since: then the first sending did it, or there is nothing left to end (None: neither).
+    `corrects` tells whether it took something from a refusal that lets `request` say it rightly now. `spends`: a cap may be in its way,
     and the refusal then ends the hold. `unanswered` makes the answer of one that mustn't be sent twice. `begins`: it is
     refused, not kept waiting, while the lease is in doubt. `insists`: it is sent even if nobody waits for it any more.
     """
@@ -30,7 +30,7 @@ class Write(Generic[T]):
     shape: type[T]
     took_effect: Callable[[T], None] = lambda reply: None
     ending: str | None = None
-    already: Callable[[Loss], T] | None = None
+    already: Callable[[Loss], T | None] = lambda loss: None
     corrects: Callable[[DHPError], bool] = lambda error: False
     spends: bool = False
     unanswered: Callable[[], T] | None = None

@@ -47,6 +47,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_ttl_ms: Positive = 3_600_000
 
     max_connections: Positive = 10_000
+    """Where a token is required, half of these at most are of those who haven't said hello yet."""
     max_inflight_requests: Positive = 1_024
     """Per connection: requests taken in and not yet answered, waiting ones apart."""
     max_inflight_bytes: Positive = 16 * 1024 * 1024

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ from dhp_protocol.limits import MAX_NAME_CHARS
 from dhpd.config import ConfigError
 from dhpd.engine.roles import ROLES, Role
 
+WIDEST_MODE = 0o640
+"""A file that others may read is closed to them; the group of one that the daemon reads through it keeps its right."""
 TOKEN_BYTES = 32
 TOKEN_PREFIX = "dhp_"
 """So that a token which got lost somewhere can be told for one."""
@@ -121,9 +124,10 @@ def _replace(path: Path, text: str) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             if path.exists():
-                owner = path.stat()  # The daemon may run as somebody else than who adds.
-                if (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
-                    os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+                before = path.stat()  # The daemon may run as somebody else than who adds.
+                if (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode) & WIDEST_MODE)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

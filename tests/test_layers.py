@@ -4,6 +4,7 @@ The pure layers do no I/O and read no clock: what they could do it with isn't im
 """
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,49 @@ def impure_calls(tree: ast.AST) -> Iterator[str]:
                 yield name
             case ast.Call(func=ast.Attribute(attr=name)) if name in IMPURE_METHODS:
                 yield name
+
+
+class WhatRunsAtImport(ast.NodeTransformer):
+    """Leaves out what is imported for the sake of types, or later."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        return None if for_types else self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        return None
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        return None
+
+
+def order_of_import(sources: dict[str, tuple[str, bool]]) -> list[str]:
+    """The modules (their source, and whether each is a package), each behind what it imports; raises `CycleError`."""
+    needed: dict[str, set[str]] = {}
+    for module, (source, is_package) in sources.items():
+        tree = WhatRunsAtImport().visit(ast.parse(source))
+        found = needed[module] = set()
+        for name in imports(module, tree, is_package=is_package):
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            if name and name != module:
+                found.add(name)
+    return list(graphlib.TopologicalSorter(needed).static_order())
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    sources = {module: (path.read_text(), path.name == "__init__.py") for module, path in modules()}
+    assert set(order_of_import(sources)) == set(sources)
+
+
+def test_a_circle_is_found_and_what_is_for_types_is_none() -> None:
+    first = ("from .second import thing", False)
+    with pytest.raises(graphlib.CycleError):
+        order_of_import({"p.first": first, "p.second": ("from p import first", False)})
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .first import other"
+    later = "def late():\n    from .first import other"
+    for source in (for_types, later):
+        assert order_of_import({"p.first": first, "p.second": (source, False)}) == ["p.second", "p.first"]
 
 
 def test_every_module_keeps_to_its_layer() -> None:

@@ -130,8 +130,16 @@ def test_what_stands_in_the_file_is_kept_as_it_is(tmp_path: Path) -> None:
     add_token(path, "bob", ["admin"])
     assert path.read_text().startswith("# Ours.\n" + ENTRY)
     assert [entry.name for entry in parse_tokens(path.read_text(), path)] == ["ada", "bob"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["tokens.toml"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o600, 0o600), (0o640, 0o640), (0o400, 0o400), (0o666, 0o640)])
+def test_who_could_read_the_file_still_can_but_for_the_world(tmp_path: Path, before: int, after: int) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(ENTRY)
+    path.chmod(before)
+    add_token(path, "bob", ["admin"])
+    assert stat.S_IMODE(path.stat().st_mode) == after
 
 
 @pytest.mark.parametrize("name", ['a "quoted" \\ name', "Ada Lovelace", "é✓", "[[token]]", "x" * 128])

@@ -3,6 +3,7 @@
 Owns their reading and the usage errors; each function is a click callback. Does not know what a daemon makes of them.
 """
 
+import difflib
 import re
 import sys
 from collections.abc import Sequence
@@ -11,11 +12,13 @@ from typing import Any
 
 import click
 
+from dhp_client.budgets import CAPS
 from dhp_protocol.errors import InvalidRequest
 from dhp_protocol.intent import parse_exact
 
 MIN_PREFIX_CHARS = 8
-APPROVAL_ID_CHARS = 81
+MIN_OWN_CHARS = 4
+"""Of an approval's own part, so that its handoff's digits alone never name one."""
 
 
 def json_text(ctx: click.Context, param: click.Parameter, value: str) -> Any:
@@ -68,10 +71,21 @@ def handoff_id(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def approval_id(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """An approval's id, or at least its first 8 characters."""
-    if not re.fullmatch(r"[0-9a-f]{8,64}(-[0-9a-f]{0,16})?", value.lower()):
-        raise click.BadParameter(f"{value!r} is no approval's id: `dhp approvals` shows them.")
+    """An approval's id: its handoff's, or at least 8 digits of that, a hyphen, and at least 4 digits of its own."""
+    if not re.fullmatch(rf"[0-9a-f]{{{MIN_PREFIX_CHARS},64}}-[0-9a-f]{{{MIN_OWN_CHARS},16}}", value.lower()):
+        raise click.BadParameter(
+            f"{value!r} is no approval's id: give it whole, or at least {MIN_PREFIX_CHARS} digits before the hyphen and "
+            f"{MIN_OWN_CHARS} behind it. `dhp approvals` shows them."
+        )
     return value.lower()
+
+
+def budget(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Caps as a JSON object; None when none is given."""
+    found = json_object(ctx, param, value)
+    for name in found or ():
+        _check_cap(name)
+    return found
 
 
 def amounts(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> dict[str, Any]:
@@ -81,11 +95,20 @@ def amounts(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
         name, equals, amount = text.partition("=")
         if not name or not equals or name in found:
             raise click.BadParameter(f"{text!r}: write each cap once, as in max_usd=0.50.")
+        _check_cap(name)
         try:
             found[name] = amount if name == "max_usd" else int(amount)
         except ValueError:
             raise click.BadParameter(f"{text!r}: {name} takes a whole number.") from None
     return found
+
+
+def _check_cap(name: str) -> None:
+    if name not in CAPS:
+        like = next((cap for cap in CAPS if name.lower() in (cap.removeprefix("max_"), cap.removesuffix("_ms"))), None)
+        like = like or next(iter(difflib.get_close_matches(name, CAPS, n=1)), None)
+        perhaps = f"; {like}?" if like else "."
+        raise click.BadParameter(f"There is no cap {name!r}{perhaps} The caps are {', '.join(CAPS)}.")
 
 
 def _content(path: str) -> bytes:

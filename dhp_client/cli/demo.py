@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from .main import FAILED, OK, Settings, dhp, warn, with_json
+from .settings import FAILED, OK, Settings, warn, with_json
 
 DEFAULT_PAGES = 60
 DEFAULT_KILL_AT = 20
 
 
-@dhp.command("demo")
+@click.command("demo")
 @click.pass_obj
 @with_json
 @click.option("--pages", type=click.IntRange(min=1), metavar="N", help=f"So many pages.  [default: {DEFAULT_PAGES}]")

@@ -1,156 +1,62 @@
-"""The group `dhp` and what all of its commands share: where the daemon is, JSON or text, exit codes.
+"""The group `dhp`, and its end.
 
-Owns the way from an exception to one sentence on standard error. Does not own any command.
+Owns the table of commands, and the way from an exception to one sentence on standard error and an exit code. Does not own
+any command.
 """
 
-import asyncio
 import contextlib
-import functools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 import click
-import msgspec
 
 import dhp_client
-from dhp_client.addresses import DirectoryAddress, parse_addresses
 
-from .printing import json_line
-
-OK, FAILED, USAGE, UNREACHABLE, NOT_YET, INTERRUPTED = 0, 1, 2, 3, 4, 130
-REACHED_WITHIN_MS = 2_000
-STARTED_WITHIN_MS = 20_000
-"""Where the daemon is a directory's, and may have to be started."""
-
-
-class Unreachable(click.ClickException):
-    """There is no daemon to ask."""
-
-    exit_code = UNREACHABLE
-
-
-class Settings(msgspec.Struct):
-    """What was said before or after the command's name; `connect` None is $DHP_CONNECT, else ./.dhp."""
-
-    connect: str | None = None
-    as_json: bool = False
-    token_file: str | None = None
-
-    def token(self) -> str | None:
-        """What the token file holds; None where none was named: then $DHP_TOKEN counts."""
-        if self.token_file is None:
-            return None
-        try:
-            return Path(self.token_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
-            raise click.UsageError(f"{self.token_file} can't be read: {why}.") from None
-
-    def show(self, value: Any, lines: Iterable[str] = ()) -> None:
-        """Writes `value` as one line of JSON, or else the lines, on standard output."""
-        for line in [json_line(value)] if self.as_json else lines:
-            click.echo(line)
-
-
-def warn(sentence: str) -> None:
-    """Writes one sentence on standard error."""
-    click.echo(f"dhp: {sentence}", err=True)
-
-
-def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    settings = ctx.ensure_object(Settings)
-    if value:
-        setattr(settings, str(param.name), value)
-
-
-with_json = click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_note, help="Write JSON.")
-with_connect = click.option(
-    "--connect",
-    metavar="ADDRESS",
-    expose_value=False,
-    callback=_note,
-    help="tcp://HOST:PORT, unix:/PATH, or a directory.  [default: $DHP_CONNECT, else ./.dhp]",
-)
-
-
-with_token = click.option(
-    "--token-file",
-    metavar="FILE",
-    expose_value=False,
-    callback=_note,
-    help="Holds the token that the daemon asks for.  [default: $DHP_TOKEN]",
-)
+from . import deciding, dispatching, effects, looking, moving, overseeing
+from .demo import demo
+from .printing import error_line
+from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@with_connect
-@with_token
-@with_json
+@with_settings
+@click.version_option(package_name="dhpd", prog_name="dhp")
 def dhp() -> None:
     """Hand work off so that it outlives whoever is doing it.
 
-    --connect, --token-file and --json may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
+    --connect, --token-file, --name and --json may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
     error; 2 wrong usage; 3 no daemon reached; 4 not there yet.
     """
 
 
-Body = Callable[..., Awaitable[int | None]]
-
-
-def command(name: str, *, creates: bool = False) -> Callable[[Body], click.Command]:
-    """Makes `async def body(client, settings, **arguments)` the command `name`; what it returns is the exit code.
-
-    Only a command that `creates` something makes the directory that was to be connected to, when there is none.
-    """
-
-    def decorate(body: Body) -> click.Command:
-        def run(**arguments: Any) -> int | None:
-            settings = click.get_current_context().ensure_object(Settings)
-            return asyncio.run(_connected(settings, body, arguments, creates=creates))
-
-        made: click.Command = dhp.command(name)(
-            with_connect(with_token(with_json(functools.update_wrapper(run, body))))
-        )
-        return made
-
-    return decorate
-
-
-async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], *, creates: bool) -> int | None:
-    patience_ms = REACHED_WITHIN_MS
-    for address in parse_addresses(settings.connect):
-        if isinstance(address, DirectoryAddress):
-            patience_ms = STARTED_WITHIN_MS
-            if not creates and not address.directory.exists():  # Looking for something shouldn't leave a daemon behind.
-                raise Unreachable(
-                    f"There is no {address.directory}: say where the daemon is with --connect or $DHP_CONNECT, "
-                    "or dispatch something here first."
-                )
-    connecting = dhp_client.connect(
-        settings.connect, name="dhp", token=settings.token(), connect_timeout_ms=patience_ms
-    )
-    async with connecting as client:
-        return await body(client, settings, **arguments)
-
-
-async def full_id(client: dhp_client.Client, handoff: str) -> str:
-    """The id that begins with `handoff`; raises `ClickException` unless there is exactly one."""
-    if len(handoff) == 64:
-        return handoff
-    found: list[str] = []
-    after: int | None = 0
-    while after is not None:
-        page = await client.list(after=after, limit=1000)
-        found += [status.handoff for status in page.handoffs if status.handoff.startswith(handoff)]
-        after = page.next
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise click.ClickException(f"No handoff's id begins with {handoff}: `dhp list` shows those there are.")
-    raise click.ClickException(f"{len(found)} handoffs' ids begin with {handoff}: give more digits.")
+for _command in (
+    dispatching.dispatch,
+    dispatching.result,
+    looking.status,
+    looking.list_handoffs,
+    looking.watch,
+    looking.history,
+    looking.stats,
+    looking.health,
+    overseeing.cancel,
+    overseeing.ack,
+    overseeing.suspend,
+    overseeing.resume,
+    overseeing.redrive,
+    overseeing.budget_add,
+    overseeing.forget,
+    deciding.approvals,
+    deciding.approve,
+    deciding.deny,
+    effects.effects,
+    effects.effect_done,
+    moving.export,
+    moving.import_bundle,
+    demo,
+):
+    dhp.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -166,8 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def exit_code(arguments: Sequence[str] | None) -> int:
     """Runs one command; every failure is one sentence on standard error, and a code."""
-    from . import commands, demo, overseeing  # noqa: F401  Registers them.
-
     try:
         return dhp.main(arguments, prog_name="dhp", standalone_mode=False) or OK
     except click.UsageError as error:
@@ -185,7 +89,7 @@ def exit_code(arguments: Sequence[str] | None) -> int:
         code = _code_of(error)
         if code is None:
             raise
-        warn(str(error))
+        warn(error_line(error))
         return code
 
 

@@ -1,22 +1,40 @@
 """The commands that change work from outside: each translates in, calls the client, translates out."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from dhp_client import Client
-from dhp_client.results import Approval
+from dhp_client.budgets import CAPS
 from dhp_protocol.limits import MAX_DELAY_MS
 
 from . import arguments
-from .commands import id_argument
-from .main import OK, Settings, command, full_id, warn
-from .printing import fact_lines, json_line
+from .command import command
+from .finding import full_id, id_argument
+from .printing import fact_lines
+from .settings import OK, Settings
 
-_APPROVAL_STATUSES = ("open", "approved", "denied", "expired", "cancelled")
+_CAPS = f"the caps are {', '.join(CAPS)}; only what is capped can be added to."
 
-approval_argument = click.argument("approval", callback=arguments.approval_id)
+
+@command("cancel")
+@id_argument
+@click.option("--reason", help="Kept in its history, and told to whoever holds it.")
+async def cancel(client: Client, settings: Settings, handoff: str, reason: str | None) -> int:
+    """End a handoff from outside; one that has ended stays as it is."""
+    answer = await client.cancel(await full_id(client, handoff), reason=reason)
+    settings.show(answer, [answer.status])
+    return OK
+
+
+@command("ack")
+@id_argument
+async def ack(client: Client, settings: Settings, handoff: str) -> int:
+    """Take note of a handoff's end, so that it may be forgotten some day."""
+    handoff = await full_id(client, handoff)
+    await client.ack(handoff)
+    settings.show({"handoff": handoff, "acked": True}, ["acknowledged"])
+    return OK
 
 
 @command("suspend")
@@ -32,7 +50,7 @@ async def suspend(client: Client, settings: Settings, handoff: str, wake_ms: int
 
 @command("resume")
 @id_argument
-@click.option("--force", is_flag=True, help="Even if it was moved to or from another daemon.")
+@click.option("--force", is_flag=True, help="Even if it was exported, and may run at another daemon.")
 async def resume(client: Client, settings: Settings, handoff: str, force: bool) -> int:
     """Take a suspended handoff up again."""
     answer = await client.resume(await full_id(client, handoff), force=force)
@@ -42,7 +60,14 @@ async def resume(client: Client, settings: Settings, handoff: str, force: bool) 
 
 @command("redrive")
 @id_argument
-@click.option("--add", "add", metavar="CAP=AMOUNT", multiple=True, callback=arguments.amounts, help="More of a cap.")
+@click.option(
+    "--add",
+    "add",
+    metavar="CAP=AMOUNT",
+    multiple=True,
+    callback=arguments.amounts,
+    help=f"More of a cap, as in max_usd=0.50: {_CAPS} May be given again.",
+)
 async def redrive(client: Client, settings: Settings, handoff: str, add: dict[str, Any]) -> int:
     """Bring a dead handoff back, with all that it has."""
     answer = await client.redrive(await full_id(client, handoff), add or None)
@@ -50,7 +75,7 @@ async def redrive(client: Client, settings: Settings, handoff: str, add: dict[st
     return OK
 
 
-@command("budget-add")
+@command("budget-add", epilog=f"In CAP=AMOUNT {_CAPS}")
 @id_argument
 @click.argument("add", metavar="CAP=AMOUNT...", nargs=-1, required=True, callback=arguments.amounts)
 async def budget_add(client: Client, settings: Settings, handoff: str, add: dict[str, Any]) -> int:
@@ -68,72 +93,3 @@ async def forget(client: Client, settings: Settings, handoff: str) -> int:
     await client.forget(handoff)
     settings.show({"handoff": handoff, "forgotten": True}, ["forgotten"])
     return OK
-
-
-@command("approvals")
-@click.argument("handoff", metavar="[ID]", required=False, callback=arguments.handoff_id)
-@click.option("--status", type=click.Choice(_APPROVAL_STATUSES), help="[default: open, or all of the handoff named]")
-async def approvals(client: Client, settings: Settings, handoff: str | None, status: str | None) -> int:
-    """Show what people are asked, about all live work or about one handoff."""
-    if handoff is not None:
-        handoff = await full_id(client, handoff)
-    elif status is None:
-        status = "open"
-    for approval in await _all_approvals(client, handoff=handoff, status=status):
-        settings.show(approval, _approval_lines(approval))
-    return OK
-
-
-@command("approve")
-@approval_argument
-@click.option("--note", help="Told to whoever asked.")
-async def approve(client: Client, settings: Settings, approval: str, note: str | None) -> int:
-    """Say yes to what was asked."""
-    answer = await client.approve(await _full_approval(client, approval), note)
-    settings.show(answer, [str(answer.decision)])
-    return OK
-
-
-@command("deny")
-@approval_argument
-@click.option("--note", help="Told to whoever asked.")
-async def deny(client: Client, settings: Settings, approval: str, note: str | None) -> int:
-    """Say no to what was asked."""
-    answer = await client.deny(await _full_approval(client, approval), note)
-    settings.show(answer, [str(answer.decision)])
-    return OK
-
-
-async def _all_approvals(client: Client, *, handoff: str | None = None, status: str | None = None) -> list[Approval]:
-    found: list[Approval] = []
-    after: int | None = 0
-    while after is not None:
-        page = await client.approvals(handoff=handoff, status=status, after=after, limit=1000)
-        found += page.approvals
-        after = page.next
-    return found
-
-
-async def _full_approval(client: Client, beginning: str) -> str:
-    """The id that begins so: any if it is whole, else that of the one open approval; raises `ClickException`."""
-    if len(beginning) == arguments.APPROVAL_ID_CHARS:
-        return beginning
-    found = [one.approval for one in await _all_approvals(client, status="open") if one.approval.startswith(beginning)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise click.ClickException(f"No open approval's id begins with {beginning}: `dhp approvals` shows them.")
-    for approval in found:
-        warn(approval)
-    raise click.ClickException(f"{len(found)} open approvals' ids begin with {beginning}: give more of one.")
-
-
-def _approval_lines(approval: Approval) -> Sequence[str]:
-    stands = approval.decision or f"open until {approval.expires_at}"
-    by = f" by {approval.by}" if approval.by else ""
-    note = f": {approval.note}" if approval.note else ""
-    return (
-        approval.approval,
-        f"  {approval.action} {json_line(approval.details)}",
-        f"  {stands}{by}{note}",
-    )

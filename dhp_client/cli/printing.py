@@ -1,15 +1,19 @@
-"""Handoffs and their records as text for people.
+"""Handoffs, their records, and refusals as text for people.
 
 Pure. What programs read (`--json`) is the replies' own members, not this.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from dhp_protocol.replies import StatusReply
+from dhp_client.money import shown_usd, unspent_usd
+from dhp_protocol.errors import DHPError
+from dhp_protocol.replies import EffectView, StatusReply
 
+FINAL = ("completed", "cancelled", "dead")
 SHORT_ID_CHARS = 12
 
 _COLUMNS = ("HANDOFF", "KIND", "STATUS", "HOLDER", "SEQ", "FAILURES", "UPDATED")
@@ -21,19 +25,80 @@ def json_line(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def harmless(text: str) -> str:
+    """The text with everything that a terminal obeys, or shows otherwise than it is, escaped as JSON escapes it.
+
+    What a worker asks a person about is a worker's text; JSON stays the same JSON.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def error_line(error: Exception) -> str:
+    """What was refused, and those of the daemon's details that its sentence doesn't tell."""
+    if not isinstance(error, DHPError):
+        return str(error)
+    details = {name: _text(value) for name, value in error.details.items() if value not in (None, "", [], {})}
+    further = [
+        f"{name} {text[:200]}" for name, text in details.items() if text not in error.message and name != "member"
+    ]
+    return f"{error.message} ({', '.join(further)})" if further else error.message
+
+
 def fact_lines(facts: Any) -> list[str]:
     """The members of a reply, one on each line; what is empty is left out."""
-    members = msgspec.to_builtins(facts)
-    shown = {name: value for name, value in members.items() if value is not None and value != {}}
+    return _aligned(msgspec.to_builtins(facts))
+
+
+def status_lines(status: StatusReply) -> list[str]:
+    """How a handoff stands; each cap on a line of its own, with what is used and left of it."""
+    facts: dict[str, Any] = {}
+    for name, value in msgspec.to_builtins(status).items():
+        if name == "budget":
+            facts.update({cap: _cap_text(cap, limit, status) for cap, limit in status.budget.items()})
+        elif name == "kept" and isinstance(value, dict):
+            facts[name] = ", ".join(f"{each} {_text(amount)}" for each, amount in value.items() if amount is not None)
+        else:
+            facts[name] = value
+    return _aligned(facts)
+
+
+def _cap_text(cap: str, limit: float, status: StatusReply) -> str:
+    if cap == "max_usd":
+        used, most, left = shown_usd(status.usd), shown_usd(limit), unspent_usd(limit, status.usd)
+        return f"{most:f} ({used:f} used, {left:f} left)"
+    counts = {"max_steps": status.steps, "max_attempts": status.failures, "max_stalls": status.stalls}
+    if cap not in counts:
+        return _text(limit)
+    return f"{limit} ({counts[cap]} used, {max(0, int(limit) - counts[cap])} left)"
+
+
+def _aligned(facts: dict[str, Any]) -> list[str]:
+    shown = {name: value for name, value in facts.items() if value is not None and value != {}}
     width = max(map(len, shown))
     return [f"{name:<{width}}  {_text(value)}" for name, value in shown.items()]
 
 
 def table_lines(handoffs: Sequence[StatusReply]) -> list[str]:
     """A table of handoffs, with a line of names first."""
-    rows = [_COLUMNS, *(_row(handoff) for handoff in handoffs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    return _table([_COLUMNS, *(_row(handoff) for handoff in handoffs)])
+
+
+def effect_lines(effects: Sequence[EffectView]) -> list[str]:
+    """A table of effects, with a line of names first."""
+    return _table([("STATE", "FENCE", "STEP"), *((one.state, str(one.fence), one.step) for one in effects)])
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def duration(ms: float) -> str:
+    """So long, roughly."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if ms >= 2 * unit_ms:
+            return f"{ms / unit_ms:.0f} {unit}"
+    return f"{max(0, ms) / 1000:.0f} s"
 
 
 def record_line(record: dict[str, Any]) -> str:

@@ -48,6 +48,7 @@ from .records import (
     Resumed,
     Spent,
     Suspended,
+    stays,
 )
 
 TRANSITIONS: dict[tuple[Status, type[Record]], Status] = {
@@ -170,7 +171,7 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
         case Suspended():
             changed = replace(
                 handoff,
-                hold=_ended(handoff, "suspended"),
+                hold=_ended(handoff, "suspended", own=record.worker is not None),
                 reason=record.reason,
                 wake_at_ms=record.wake_at_ms,
                 wake_approval=record.approval,
@@ -203,6 +204,7 @@ def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
         n=record.n,
         fence=record.fence,
         updated_at_ms=record.at_ms,
+        bundled=handoff.bundled + (not stays(record)),
     )
 
 
@@ -237,6 +239,8 @@ def _begin(entry: Entry, record: Dispatched) -> Handoff:
         labels=record.labels,
         keep_checkpoints=record.keep_checkpoints,
         capable=record.capable,
+        token=record.token,
+        bundled=1,
     )
 
 
@@ -244,12 +248,22 @@ def _kept(entry: Entry, record: Dead) -> KeptWrite | None:
     """What the refused write brought, for the redrive to apply."""
     if not (record.kept_steps or record.kept_usd_nano or record.kept_seq):
         return None
-    return KeptWrite(record.kept_steps, record.kept_usd_nano, record.kept_seq, record.kept_sha256, entry.position)
+    return KeptWrite(
+        record.kept_steps,
+        record.kept_usd_nano,
+        record.kept_seq,
+        record.kept_sha256,
+        entry.position,
+        record.kept_nonce,
+    )
 
 
 def _redriven(handoff: Handoff, entry: Entry, record: Redriven) -> Handoff:
     """Dead work is live again: the counts start anew, what was spent doesn't."""
     checkpoint = handoff.checkpoint
+    marks = with_nonce(handoff.nonce_marks, "redrive", record.nonce)
+    if handoff.kept is not None:  # What was kept has been carried out now.
+        marks = with_nonce(marks, "spend", handoff.kept.nonce)
     if record.seq and record.sha256 is not None:
         checkpoint = CheckpointFacts(record.seq, record.sha256, entry.position, record.at_ms)
     return replace(
@@ -266,11 +280,11 @@ def _redriven(handoff: Handoff, entry: Entry, record: Redriven) -> Handoff:
         acked=False,
         acked_at_ms=0,
         not_before_ms=0,
-        nonces=with_nonce(handoff.nonces, "redrive", record.nonce),
+        nonce_marks=marks,
     )
 
 
-def _ended(handoff: Handoff, why: str) -> Hold | None:
+def _ended(handoff: Handoff, why: str, *, own: bool = False) -> Hold | None:
     """The hold with its end noted; the first end counts."""
     hold = handoff.hold
-    return replace(hold, ended=why) if hold is not None and hold.ended is None else hold
+    return replace(hold, ended=why, own_end=own) if hold is not None and hold.ended is None else hold

@@ -60,7 +60,8 @@ def decide_approval_request(
 ) -> ApprovalDecision:
     """A question to a person; the same question again is the same approval, unless that expired or its work ended.
 
-    Whoever asks again is an asker too. The fence comes first: a late writer hears that it is late, whatever it asks.
+    Whoever asks again is an asker too, and whoever holds the work now waits for it. The fence comes first: a late writer hears
+    that it is late, whatever it asks.
     """
     check_fence(handoff, request.fence)
     if isinstance(details, DHPError):
@@ -70,7 +71,7 @@ def decide_approval_request(
     for known in (handoff.approvals or {}).values():
         if (known.action, known.details_sha256) == (request.action, sha256):
             decision = decision_of(known, now)
-            if decision is None and not asked_by(known, asker):
+            if decision is None and not (asked_by(known, asker) and known.fence == handoff.fence):
                 again = _requested(handoff, request, sha256, known.id, known.expires_at_ms, asker, now)
                 return ApprovalDecision((Change(again),), known.id)
             if decision not in ("expired", "cancelled"):
@@ -120,6 +121,13 @@ def asked_by(approval: ApprovalFacts, who: Asker) -> bool:
     )
 
 
+def decided_by(approval: ApprovalFacts, who: Asker) -> bool:
+    """Whether `who` decided it, by session or by token."""
+    session, token = approval.decided_session, approval.decided_token
+    by_session = bool(session) and (session == who.session or session in who.earlier)
+    return by_session or (token is not None and token == who.token)
+
+
 def decide_approval(
     handoff: Handoff, approval: ApprovalFacts, request: ApprovalDecide, decider: Asker, now: Now
 ) -> Sequence[Change]:
@@ -144,6 +152,8 @@ def decide_approval(
         decision=wanted,
         by=decider.client if decider.token is None else decider.token,
         note=None if request.note is UNSET else request.note,
+        session=decider.session,
+        token=decider.token,
     )
     return (Change(record),)
 
@@ -164,13 +174,18 @@ def decision_of(approval: ApprovalFacts, now: Now) -> str | None:
     return "expired" if approval.expires_at_ms <= now.wall_ms else None
 
 
-def usable_for(handoff: Handoff, approval_id: str, step: str, now: Now) -> ApprovalFacts:
-    """The approval; raises unless it is this handoff's, approved, and not used up by another step."""
+def usable_for(handoff: Handoff, approval_id: str, step: str, holder: Asker, now: Now) -> ApprovalFacts:
+    """The approval; raises unless it is this handoff's, approved by another than `holder`, and not used up by another step."""
     approval = (handoff.approvals or {}).get(approval_id)
     if approval is None:
         raise NotFound("This handoff has no such approval: ask with approval_request first.", approval=approval_id)
     decision = decision_of(approval, now)
     if decision == "approved" and approval.used_by in (None, step):
+        if decided_by(approval, holder):
+            sentence = (
+                "Whoever gave an approval can't carry the action out: release the work, so that another worker does."
+            )
+            raise Forbidden(sentence, role="worker", approval=approval_id)
         return approval
     told = "used up" if decision == "approved" else decision or "open"
     raise WrongState(

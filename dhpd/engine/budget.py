@@ -87,7 +87,8 @@ def _refusal(raw: Raw, problem: str, member: str) -> InvalidRequest:
         return InvalidRequest(f"{member} must be a JSON object of caps.", member=member)
     unknown = next((name for name in names if name not in CAPS), None)
     if unknown is not None:
-        return InvalidRequest(f"A budget has no cap {unknown[:64]!r}: leave it out.", member=f"{member}.{unknown[:64]}")
+        sentence = f"There is no cap {unknown[:64]!r}: the caps are {', '.join(CAPS)}."
+        return InvalidRequest(sentence, member=f"{member}.{unknown[:64]}")
     wrong = problem.rpartition("$.")[2].rstrip("`")
     return InvalidRequest(f"{member}.{wrong}: {problem.split(' - at ')[0]}.", member=f"{member}.{wrong}")
 
@@ -135,27 +136,63 @@ class Account(Struct, frozen=True, gc=False):
     usd_nano: int
 
 
-def exceeded(accounts: Sequence[Account], steps: int, usd_nano: int) -> BudgetExceeded | None:
+class Shortfall(Struct, frozen=True, gc=False):
+    """A cap that something would pass, and by how much; money in dollars."""
+
+    cap: str
+    limit: float
+    used: float
+    asked: float
+    lacking: float
+    whose: str
+
+
+def exceeded(accounts: Sequence[Account], steps: int, usd_nano: int) -> Shortfall | None:
     """The first cap, from the handoff itself upwards, that these amounts would pass; None: none.
 
     Raises `InvalidRequest` where no cap is in the way, but a sum would leave the bounds within which it is exact.
     """
     for account in accounts:
-        budget = account.budget
-        if budget.max_steps is not None and account.steps + steps > budget.max_steps:
-            return budget_exceeded("max_steps", budget.max_steps, account.steps, steps, account.handoff)
-        if budget.max_usd_nano is not None and account.usd_nano + usd_nano > budget.max_usd_nano:
-            limit, used, asked = usd(budget.max_usd_nano), usd(account.usd_nano), usd(usd_nano)
-            return budget_exceeded("max_usd", limit, used, asked, account.handoff)
+        limit, limit_nano = account.budget.max_steps, account.budget.max_usd_nano
+        sum_steps, sum_nano = account.steps + steps, account.usd_nano + usd_nano
+        if limit is not None and sum_steps > limit:
+            return Shortfall("max_steps", limit, account.steps, steps, sum_steps - limit, account.handoff)
+        if limit_nano is not None and sum_nano > limit_nano:
+            used, asked, lacking = usd(account.usd_nano), usd(usd_nano), usd(sum_nano - limit_nano)
+            return Shortfall("max_usd", usd(limit_nano), used, asked, lacking, account.handoff)
     for account in accounts:
         if account.steps + steps > MAX_SAFE_INTEGER:
-            raise InvalidRequest("The sum of steps would pass 2^53 - 1.", member="steps")
+            raise _out_of_bounds("steps", MAX_SAFE_INTEGER, account.handoff)
         if account.usd_nano + usd_nano > MAX_USD * NANO:
-            raise InvalidRequest(f"The sum of usd would pass {MAX_USD}.", member="usd")
+            raise _out_of_bounds("usd", MAX_USD, account.handoff)
     return None
 
 
-def budget_exceeded(cap: str, limit: float, used: float, asked: float, whose: str) -> BudgetExceeded:
-    """The refusal, with all that a program needs to decide what to do."""
-    sentence = f"This would pass {cap} ({used} of {limit} used, {asked} asked): the handoff is parked as dead, with all it has."
-    return BudgetExceeded(sentence, cap=cap, limit=limit, used=used, asked=asked, whose=whose)
+def _out_of_bounds(member: str, limit: int, whose: str) -> InvalidRequest:
+    sentence = (
+        f"The sum of {member} of handoff {whose} would pass {limit}, beyond which nothing can be counted: send none."
+    )
+    return InvalidRequest(sentence, member=member, limit=limit, whose=whose)
+
+
+def write_refused(shortfall: Shortfall, handoff: str) -> BudgetExceeded:
+    """The refusal of a write, with all that a program needs to decide what to do."""
+    used = f"{shortfall.used} of {shortfall.limit} used, {shortfall.asked} asked"
+    return _refused(
+        shortfall, f"This would pass {_cap_of(shortfall, handoff)} ({used}): parked as dead, with all it has."
+    )
+
+
+def redrive_refused(shortfall: Shortfall, handoff: str) -> BudgetExceeded:
+    """The refusal of a redrive: what it takes first."""
+    to = handoff if shortfall.whose == handoff else f"{shortfall.whose}, of which it is a descendant,"
+    sentence = f"The handoff stays dead: budget_add at least {shortfall.lacking} of {shortfall.cap} to {to} first."
+    return _refused(shortfall, sentence)
+
+
+def _cap_of(shortfall: Shortfall, handoff: str) -> str:
+    return shortfall.cap if shortfall.whose == handoff else f"{shortfall.cap} of its ancestor {shortfall.whose}"
+
+
+def _refused(shortfall: Shortfall, sentence: str) -> BudgetExceeded:
+    return BudgetExceeded(sentence, **msgspec.structs.asdict(shortfall))

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from dhp_protocol.messages import Activity, BudgetAdd, Redrive, Spend
 from dhp_protocol.money import nano_usd, usd
-from dhp_protocol.replies import ActivityReply, BudgetReply, CancelReply, SpendReply
+from dhp_protocol.replies import ActivityReply, BudgetReply, SpendReply, StatusAfter
 
 from .budget import budget_view
 from .facts import Handoff
@@ -38,12 +38,13 @@ def refuse_at_a_cap(
     seq: int = 0,
     sha256: str | None = None,
     state: bytes | None = None,
+    nonce: str | None = None,
 ) -> None:
     """Raises `BudgetExceeded` where a cap is in the way; the handoff is then parked, with what the write brought."""
     ancestors = _sums_shown(core, facts)
     refusal = refused_at_a_cap(facts, ancestors, amounts)
     if refusal is not None:
-        parked = decide_parking(facts, refusal, amounts, seq, sha256, state, now)
+        parked = decide_parking(facts, refusal, amounts, seq, sha256, state, nonce, now)
         core.looked_at = core.end_hold(facts.id, facts, (parked,), now)
         raise refusal
 
@@ -73,7 +74,7 @@ def spend(core: Settling, request: Spend, to: Address, now: Now) -> None:
     usd_nano = 0 if request.usd is UNSET else nano_usd(request.usd, member="usd")
     amounts = Amounts(request.steps, usd_nano)
     if amounts and not done_before(facts, "spend", nonce):
-        refuse_at_a_cap(core, facts, amounts, now)
+        refuse_at_a_cap(core, facts, amounts, now, nonce=nonce)
         facts = spend_with_ancestors(core, facts, (decide_spend(facts, amounts, nonce, now),), amounts, now)
     core.renew(facts, now)
     core.reply(to, SpendReply(usd=usd(facts.usd_nano), steps=facts.steps), facts)
@@ -109,7 +110,7 @@ def redrive(core: Settling, request: Redrive, kept_state: bytes | None, to: Addr
         budget_add = None if request.budget_add is UNSET else request.budget_add
         decision = decide_redrive(facts, _sums_shown(core, facts), budget_add, nonce, kept_state, now)
         facts = spend_with_ancestors(core, facts, decision.changes, decision.amounts, now)
-    core.reply(to, CancelReply(status=facts.status), facts)
+    core.reply(to, StatusAfter(status=facts.status), facts)
 
 
 def budget_add(core: Settling, request: BudgetAdd, to: Address, now: Now) -> None:

@@ -50,7 +50,7 @@ def _take(
         waiting = core.waiting.claim_with_nonce(request.worker, nonce, to.caller.token)
         if waiting is not None:
             place = waiting.number
-            core.end_wait(waiting)
+            core.end_wait(waiting, now)
     if core.draining:
         raise draining()
     if handoff is not None:

@@ -6,6 +6,7 @@ commit means (`settling`). Pure: drives no I/O, reads no clock.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -15,8 +16,9 @@ from dhp_protocol.replies import DecisionReply, Event, LeaseLostEvent, LeaseTerm
 
 from .apply import apply
 from .approvals import decision_of
+from .backlog import Backlog, Steps
 from .facts import COMPLETED, DEAD, RUNNING, ApprovalFacts, Handoff
-from .holding import decide_expiry, not_claimable
+from .holding import decide_expiry, decide_goodbye, not_claimable
 from .journal import Journal
 from .leases import Lease, Leases
 from .ledger import Ledger
@@ -28,7 +30,7 @@ from .sessions import Sessions
 from .suspending import decide_due
 from .tombstones import Tombstones
 from .views import rfc3339
-from .waiting import Address, Waiter, Waiting
+from .waiting import Address, ApprovalWaiter, ClaimWaiter, Waiter, Waiting
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -38,6 +40,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     terms: LeaseTerms
     max_queued_bytes: int = 64 * 1024 * 1024
     server: str = "dhpd"
+    steps_at_once: int = 32
+    """Of work that goes on in steps, so many are taken when it begins."""
 
 
 class Core:
@@ -59,6 +63,7 @@ class Core:
         self.sessions = Sessions(fresh_name)
         self.waiting = Waiting()
         self.tombstones = Tombstones()
+        self.backlog = Backlog(settings.steps_at_once)
         self.draining = False
         self.available = True
         self.looked_at: Handoff | None = None
@@ -126,10 +131,19 @@ class Core:
         self.ledger.mark_dirty(facts.id, first_position, now.lease_ms)
         if before is not None and before.status == RUNNING and facts.status != RUNNING:
             self.ledger.hold_ended(facts, now.lease_ms)
-        if facts.final and (before is None or not before.final):
-            self._tell_end(facts, now)
-        self._tell_decisions(facts, now)
+        if before is not None and facts.approvals is not before.approvals:
+            self.note_questions(facts, now)
+        if facts.final and (before is None or not before.final) and self.waiting.awaited(facts.id):
+            self.backlog.begin(self._tell(facts.id, partial(self.waiting.first_for_end, facts.id)), now)
+        if before is None or before.approvals is not facts.approvals:
+            self._tell_decisions(before, facts, now)
         return facts
+
+    def note_questions(self, facts: Handoff, now: Now) -> None:
+        """While a question of its holder's is open, the stall clock of its lease stands."""
+        lease = self.leases.get(facts.id, facts.fence) if facts.status == RUNNING else None
+        if lease is not None:
+            self.leases.asks(lease, now.lease_ms, asking=facts.asking)
 
     def forget(self, facts: Handoff, change: Change, now: Now) -> int:
         """The handoff is gone with this change; gives the position. Where its fences ended, all new ones begin."""
@@ -162,9 +176,16 @@ class Core:
         position, handoff = (0, None) if facts is None else (facts.position, facts.id)
         self.journal.emit(Reply(to, answer, position, handoff, waiter=waiter))
 
-    def reply_of_all(self, to: Address, answer: Struct | DHPError | Lookup, *, covered: bool = False) -> None:
+    def reply_of_all(
+        self,
+        to: Address,
+        answer: Struct | DHPError | Lookup,
+        *,
+        covered: bool = False,
+        waiter: Waiter | None = None,
+    ) -> None:
         """Answers with what may depend on any handoff."""
-        self.journal.emit(Reply(to, answer, self.journal.position, None, covered=covered))
+        self.journal.emit(Reply(to, answer, self.journal.position, None, covered=covered, waiter=waiter))
 
     def notify(self, session: str, event: Event, facts: Handoff | None = None) -> None:
         """Sends `event` to every connection of the session."""
@@ -208,25 +229,56 @@ class Core:
         return facts
 
     def expire(self, handoff: Handoff, lease: Lease, now: Now) -> Handoff:
-        """The lease has reached its deadline: the handoff is orphaned, its fence raised, its session told."""
+        """The lease has ended: the handoff is orphaned, its fence raised, its session told; or it is released for whoever said goodbye."""
+        if lease.given_up:
+            return self.change(handoff.id, handoff, decide_goodbye(handoff, now), now)
         return self.end_hold(
             handoff.id, handoff, decide_expiry(handoff, self.leases.why_due(lease, now.lease_ms), now), now
         )
 
-    def _tell_end(self, facts: Handoff, now: Now) -> None:
-        for result_waiter in self.waiting.results_of(facts.id):
-            self.waiting.remove(result_waiter)
-            self.reply(result_waiter.address, result_of(facts), facts, result_waiter)
-        for claim_waiter in self.waiting.claims_of(facts.id):
-            self.waiting.remove(claim_waiter)
-            self.reply(claim_waiter.address, not_claimable(facts, now), facts, claim_waiter)
+    def answer_to(self, waiter: Waiter, now: Now) -> Struct | DHPError | Lookup | None:
+        """What one who waits for a certain handoff hears, if it has come to that; None: it hasn't."""
+        facts = None if waiter.handoff is None else self.ledger.get(waiter.handoff)
+        if facts is None:
+            return forgotten(waiter.handoff)
+        if isinstance(waiter, ApprovalWaiter):
+            approval = (facts.approvals or {}).get(waiter.approval)
+            # On record: that its time is over isn't, until somebody has looked.
+            decided = approval is not None and approval.decision is not None
+            return decision_reply(approval, now) if approval is not None and decided else None
+        if not facts.final:
+            return None
+        return not_claimable(facts, now) if isinstance(waiter, ClaimWaiter) else result_of(facts)
 
-    def _tell_decisions(self, facts: Handoff, now: Now) -> None:
-        for waiter in self.waiting.decisions_of(facts.id):
-            approval = (facts.approvals or {})[waiter.approval]
-            if approval.decision is not None:  # On record: that its time is over isn't, until somebody has looked.
-                self.waiting.remove(waiter)
-                self.reply(waiter.address, decision_reply(approval, now), facts, waiter)
+    def _tell(self, handoff: str, first: Callable[[], Waiter | None]) -> Steps:
+        """Answers those who have waited for what has come, one by one. If it was undone meanwhile, the others wait on.
+
+        After the first few the disk is waited for: else all answers would leave in one go when it has come that far.
+        """
+        now = yield
+        told = 0
+        while (waiter := first()) is not None and (answer := self.answer_to(waiter, now)) is not None:
+            facts = self.ledger.get(handoff)
+            if told >= self.settings.steps_at_once and facts is not None and facts.position > self.journal.durable:
+                now = yield True
+                continue
+            self.waiting.remove(waiter)
+            if facts is None:
+                self.reply_of_all(waiter.address, answer)
+            else:
+                self.reply(waiter.address, answer, facts, waiter)
+            told += 1
+            now = yield
+        if not self.waiting.awaited(handoff):
+            self.ledger.not_awaited(handoff)
+
+    def _tell_decisions(self, before: Handoff | None, facts: Handoff, now: Now) -> None:
+        known = {} if before is None else before.approvals or {}
+        for name in self.waiting.approvals_awaited(facts.id):
+            approval = (facts.approvals or {})[name]
+            if approval.decision is not None and (name not in known or known[name].decision is None):
+                first = partial(self.waiting.first_for_decision, facts.id, name)
+                self.backlog.begin(self._tell(facts.id, first), now)
 
 
 def decision_reply(approval: ApprovalFacts, now: Now) -> DecisionReply:
@@ -238,6 +290,11 @@ def decision_reply(approval: ApprovalFacts, now: Now) -> DecisionReply:
         note=approval.note,
         at=rfc3339(at_ms) if at_ms else None,
     )
+
+
+def forgotten(handoff: str | None) -> NotFound:
+    """What was waited for has been removed meanwhile."""
+    return NotFound("The handoff was forgotten: nothing is known of it any more.", handoff=handoff)
 
 
 def result_of(facts: Handoff) -> ResultReply | ResultLookup:

@@ -81,8 +81,10 @@ def _or_empty(raw: Raw | msgspec.UnsetType) -> Raw:
     return Raw(b"{}") if raw is UNSET else raw
 
 
-def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: int, now: Now) -> Sequence[Change]:
-    """The beginning of a handoff that isn't there yet; `fence` is the highest ever purged from the store."""
+def decide_dispatch(
+    prepared: PreparedDispatch, parent: Handoff | None, token: str | None, fence: int, now: Now
+) -> Sequence[Change]:
+    """The beginning of a handoff that isn't there yet, dispatched by `token`; `fence` is the highest ever purged from the store."""
     request = prepared.request
     ancestors: tuple[str, ...] = ()
     if request.parent is not UNSET:
@@ -108,6 +110,7 @@ def decide_dispatch(prepared: PreparedDispatch, parent: Handoff | None, fence: i
         labels=None if request.labels is UNSET or not request.labels else request.labels,
         keep_checkpoints=request.keep_checkpoints,
         capable=prepared.named.capable,
+        token=token,
     )
     return (Change(record, prepared.named.canonical),)
 

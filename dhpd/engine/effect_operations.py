@@ -3,7 +3,10 @@
 from dhp_protocol.messages import CheckCapability, EffectBegin, EffectDone, Effects
 from dhp_protocol.replies import CapabilityReply, EffectDoneReply, EffectReply, EffectsReply, EffectView
 
+from .approval_operations import asker
+from .approvals import Asker
 from .effects import decide_effect_begin, decide_effect_done
+from .facts import Handoff
 from .fencing import check_fence
 from .lookups import EffectLookup
 from .moments import Now
@@ -19,12 +22,24 @@ MAX_VIEW_BYTES = 2_048
 
 def effect_begin(core: Settling, request: EffectBegin, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
-    decision = decide_effect_begin(facts, request, core.settings.limits, now)
+    decision = decide_effect_begin(facts, request, _holder(core, facts, to), core.settings.limits, now)
     facts = core.write(facts, decision.changes, now)
     if decision.done is not None:
         core.reply(to, EffectLookup(decision.idempotency_key, decision.done.done_position), facts)
     else:
         core.reply(to, EffectReply(state=decision.state, idempotency_key=decision.idempotency_key), facts)
+
+
+def _holder(core: Settling, facts: Handoff, to: Address) -> Asker:
+    """Who holds the work, and who speaks for it: by a fence any connection of the same token may."""
+    speaker = asker(core, to)
+    lease = core.leases.get(facts.id, facts.fence)
+    if lease is None:
+        return speaker
+    sessions = {speaker.session, *speaker.earlier}
+    if not lease.detached and facts.hold is not None:
+        sessions |= {lease.session, facts.hold.session}
+    return Asker(speaker.session, lease.token, frozenset(sessions))
 
 
 def effect_done(core: Settling, request: EffectDone, to: Address, now: Now) -> None:
@@ -54,7 +69,7 @@ def check_capability(core: Settling, request: CheckCapability, granted: bool, to
     check_fence(facts, request.fence)
     lease = core.renew(facts, now)
     asked = (request.domain, request.resource)
-    if asked not in lease.checked:
+    if not granted or asked not in lease.checked:
         record = CapabilityChecked(
             n=facts.n + 1,
             at_ms=now.wall_ms,
@@ -64,6 +79,6 @@ def check_capability(core: Settling, request: CheckCapability, granted: bool, to
             granted=granted,
         )
         facts = core.change(facts.id, facts, (Change(record),), now)
-        if len(lease.checked) < MAX_CHECKS_KEPT:  # Beyond that, each check is on record each time.
+        if granted and len(lease.checked) < MAX_CHECKS_KEPT:  # Beyond that, each grant is on record each time.
             lease.checked.add(asked)
     core.reply(to, CapabilityReply(granted=granted), facts)

@@ -12,7 +12,7 @@ from dhp_protocol.errors import EffectConflict, InvalidRequest, TooLarge
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import EffectBegin, EffectDone
 
-from .approvals import usable_for
+from .approvals import Asker, usable_for
 from .facts import EffectFacts, Handoff
 from .fencing import check_fence
 from .moments import Now
@@ -34,11 +34,13 @@ def idempotency_key(handoff: str, step: str) -> str:
     return hashlib.sha256(f"{handoff}\n{step}".encode()).hexdigest()
 
 
-def decide_effect_begin(handoff: Handoff, request: EffectBegin, limits: Limits, now: Now) -> EffectDecision:
+def decide_effect_begin(
+    handoff: Handoff, request: EffectBegin, holder: Asker, limits: Limits, now: Now
+) -> EffectDecision:
     """Whether the effect may be carried out: the answer to one fence never changes until it is done.
 
-    An approval that is named must be one for this step, unless the step is done. It is used up even where the step was begun
-    before without it.
+    An approval that is named must be one for this step, and not of the `holder`'s own giving, unless the step is done. It is
+    used up even where the step was begun before without it.
     """
     check_fence(handoff, request.fence)
     key = idempotency_key(handoff.id, request.step)
@@ -52,7 +54,7 @@ def decide_effect_begin(handoff: Handoff, request: EffectBegin, limits: Limits, 
     fresh = False
     approval = None if request.approval is UNSET else request.approval
     if approval is not None:
-        fresh = usable_for(handoff, approval, request.step, now).used_by is None
+        fresh = usable_for(handoff, approval, request.step, holder, now).used_by is None
     record = EffectBegun(n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence, step=request.step, approval=approval)
     changes = (Change(record),) if known is None or fresh else ()
     state = "new" if known is None or known.begun_fence == request.fence else "in_doubt"

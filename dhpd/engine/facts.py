@@ -29,8 +29,8 @@ FINAL: frozenset[Status] = frozenset((COMPLETED, CANCELLED, DEAD))
 class Hold(Struct, frozen=True, gc=False, array_like=True):
     """The newest claim: whose it is or was, and why it ended (None: it hasn't).
 
-    `ended` is one of the `why` values of `lease_lost`. A repeated claim with the same nonce is answered from here. `token`
-    is the name of the token that claimed (None: no token was in use).
+    `ended` is one of the `why` values of `lease_lost`, `own_end` whether its worker ended it by a `suspend`. A repeated claim
+    with the same nonce is answered from here. `token` is the name of the token that claimed (None: no token was in use).
     """
 
     worker: str
@@ -43,6 +43,7 @@ class Hold(Struct, frozen=True, gc=False, array_like=True):
     detached: bool
     ended: str | None = None
     token: str | None = None
+    own_end: bool = False
 
 
 class CheckpointFacts(Struct, frozen=True, gc=False, array_like=True):
@@ -63,7 +64,10 @@ class EffectFacts(Struct, frozen=True, gc=False, array_like=True):
 
 
 class ApprovalFacts(Struct, frozen=True, gc=False, array_like=True):
-    """One approval: what it is bound to, who asked first and who since (by session and by token), and what was decided."""
+    """One approval: what it is bound to, who asked first and who since (by session and by token), and what was decided.
+
+    `fence` is the newest one under which it was asked for; `decided_session` and `decided_token` are the decider's.
+    """
 
     id: str
     action: str
@@ -78,24 +82,32 @@ class ApprovalFacts(Struct, frozen=True, gc=False, array_like=True):
     decided_at_ms: int = 0
     used_by: str | None = None
     further_askers: tuple[tuple[str, str | None], ...] = ()
+    fence: int = 0
+    decided_session: str = ""
+    decided_token: str | None = None
 
 
 class KeptWrite(Struct, frozen=True, gc=False, array_like=True):
-    """What the write brought that a cap refused: amounts, and a checkpoint's state (`seq` 0: none) at `position`."""
+    """What the write brought that a cap refused: amounts, and a checkpoint's state (`seq` 0: none) at `position`.
+
+    `nonce` is a spend's.
+    """
 
     steps: int
     usd_nano: int
     seq: int
     sha256: str | None
     position: int
+    nonce: str | None = None
 
 
 class Handoff(Struct, frozen=True, gc=False, array_like=True):
     """The facts of one handoff.
 
     `steps` and `usd_nano` are what counts against its caps: its own and all its descendants'. `failures`, `stalls` and
-    `invalid_results` count since it was last redriven. `nonces` are those of the last operations that took one. `capable`:
-    its intent grants anything. `open_until_ms`: when the first of its open approvals expires (0: none is open). `exported_n` is the `n` of its newest `exported` record. `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
+    `invalid_results` count since it was last redriven. `nonce_marks` are what is remembered of nonces, by operation
+    (`former_nonces` only keeps a place in stored facts). `token` is the name of the token that dispatched it. `bundled` is how
+    many of its records travel, checkpoints apart. `capable`: its intent grants anything. `open_until_ms`: when the first of its open approvals expires (0: none is open). `exported_n` is the `n` of its newest `exported` record. `number` is the position of its first record (its place in the order of dispatch, and where its intent lies);
     `position` that of its newest; `anchor` that of its newest record that isn't a checkpoint, so that history can be
     walked even where checkpoints were pruned; `n` counts its records. The last of its `ancestors` is its parent. Times are
     wall-clock milliseconds.
@@ -138,12 +150,15 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
     refused_position: int = 0
     effects: dict[str, EffectFacts] | None = None
     approvals: dict[str, ApprovalFacts] | None = None
-    nonces: tuple[str, ...] = ()
+    former_nonces: tuple[str, ...] = ()
     capable: bool = False
     died_at_ms: int = 0
     open_until_ms: int = 0
     acked_at_ms: int = 0
     exported_n: int = 0
+    nonce_marks: dict[str, bytes] | None = None
+    token: str | None = None
+    bundled: int = 0
 
     @property
     def parent(self) -> str | None:
@@ -164,3 +179,9 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
     def holder(self) -> str | None:
         """The worker that runs it now."""
         return self.hold.worker if self.hold is not None and self.status == RUNNING else None
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question that was asked under the present fence is open."""
+        approvals = (self.approvals or {}).values() if self.open_until_ms else ()
+        return any(approval.decision is None and approval.fence == self.fence for approval in approvals)

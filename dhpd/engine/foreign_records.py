@@ -79,8 +79,20 @@ _Step = Annotated[str, Meta(min_length=1, max_length=limits.MAX_STEP_CHARS)]
 _Labels = Annotated[dict[LabelName, LabelText], Meta(min_length=1, max_length=limits.MAX_LABELS)]
 _SomeName = Annotated[str, Meta(max_length=limits.MAX_NAME_CHARS)]
 
-_LEFT_OUT: dict[type, tuple[str, ...]] = {Claimed: ("session", "nonce")}
-"""They are as good as a key, and open nothing elsewhere."""
+_LEFT_OUT: dict[type, tuple[str, ...]] = {
+    Dispatched: ("token",),
+    Claimed: ("session", "nonce"),
+    Spent: ("nonce",),
+    Redriven: ("nonce",),
+    BudgetAdded: ("nonce",),
+    Dead: ("kept_nonce",),
+    ApprovalRequested: ("session",),
+    ApprovalDecided: ("session",),
+}
+"""They are as good as a key here, and open nothing elsewhere; or a token's rights, which its name doesn't give elsewhere.
+
+The tokens that asked, decided or held go along: their names forbid something, and give nothing.
+"""
 
 _TYPES: dict[str, Any] = {
     "n": Annotated[int, Meta(ge=1, le=limits.MAX_SAFE_INTEGER)],
@@ -181,6 +193,10 @@ def _bounded(shape: type) -> Any:
     )
 
 
+_DEFAULTS: dict[type, dict[str, Any]] = {
+    shape: {field.name: field.default for field in fields(shape) if field.name in names}
+    for shape, names in _LEFT_OUT.items()
+}
 _decode_bounded = msgspec.json.Decoder(Union[tuple(_bounded(shape) for shape in BUNDLED)]).decode  # noqa: UP007
 _encode = msgspec.json.Encoder().encode
 
@@ -194,7 +210,8 @@ def foreign_record(members: dict[str, Any]) -> AnyRecord:
 
 def portable(record: AnyRecord) -> AnyRecord:
     """The record as it is anywhere."""
-    return replace(record, session="", nonce=None) if isinstance(record, Claimed) else record
+    defaults = _DEFAULTS.get(type(record))
+    return record if defaults is None else replace(record, **defaults)
 
 
 def members_of(record: AnyRecord) -> dict[str, Any]:

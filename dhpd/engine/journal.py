@@ -21,6 +21,7 @@ from .waiting import Waiter
 MAX_BATCH_ENTRIES = 512
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES = 512
+NOT_KEPT = "The store could not keep this: whether it took effect isn't known yet. Send the same request again."
 
 
 class Extension(Struct, frozen=True, gc=False):
@@ -248,5 +249,4 @@ class Journal:
 
 def unavailable(reply: Reply) -> Reply:
     """What `reply` becomes when its commit failed."""
-    sentence = "The store could not keep this: whether it took effect isn't known yet. Send the same request again."
-    return replace(reply, answer=StoreUnavailable(sentence), position=0, covered=False, waiter=None)
+    return replace(reply, answer=StoreUnavailable(NOT_KEPT), position=0, covered=False, waiter=None)

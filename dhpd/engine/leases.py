@@ -15,13 +15,16 @@ from .facts import Handoff
 class Lease:
     """One hold's lease. `deadline_ms` is the earliest of its own end, its session's grace's, and the stall clock's.
 
+    While its holder waits for a person (`asking`) the stall clock stands; and while it waits for `verdicts`, up to
+    `verdict_due_ms`, the lease's own end and the stall clock's don't count.
     `activities` are those said under this fence; `refusal` is the last refused result, by its hash, and the connection that
     it came over, as long as the answer may have been lost with that one; `checked` are the capabilities (domain and
-    resource) whose check is on record under this fence.
+    resource) whose check is on record under this fence. `given_up`: its session has said goodbye, and it ends by a release.
     """
 
     __slots__ = (
         "activities",
+        "asking",
         "away_since_ms",
         "checked",
         "deadline_entry",
@@ -30,6 +33,7 @@ class Lease:
         "end_ms",
         "extension_open",
         "fence",
+        "given_up",
         "grace_end_ms",
         "handoff",
         "refusal",
@@ -38,6 +42,9 @@ class Lease:
         "stall_ms",
         "token",
         "ttl_ms",
+        "verdict_due_ms",
+        "verdicts",
+        "verdicts_since_ms",
     )
 
     def __init__(
@@ -64,13 +71,18 @@ class Lease:
         self.extension_open = False
         self.stall_ms: int | None = None
         self.stall_end_ms: int | None = None
+        self.asking = False
+        self.verdicts = 0
+        self.verdicts_since_ms = 0
+        self.verdict_due_ms = 0
         self.activities = Activities()
         self.refusal: tuple[str, int] | None = None
         self.checked: set[tuple[str, str]] = set()
+        self.given_up = False
 
     def live(self, now_ms: int) -> bool:
         """Whether its holder may still write: at the deadline it may not."""
-        return now_ms < self.deadline_ms
+        return now_ms < self.deadline_ms and not self.given_up
 
     def unheard_refusal(self, connection: int) -> str | None:
         """The hash of the result that was refused last, where the answer may have been lost: it went to another connection."""
@@ -98,6 +110,7 @@ class Leases:
             now_ms + hold.ttl_ms if end_ms is None else end_ms,
             hold.token,
         )
+        lease.asking = handoff.asking
         if handoff.budget.stall_ms is not None:  # The clock starts anew with every claim.
             lease.stall_ms = handoff.budget.stall_ms
             lease.stall_end_ms = now_ms + lease.stall_ms
@@ -120,6 +133,30 @@ class Leases:
         if lease.stall_ms is not None:
             lease.stall_end_ms = now_ms + lease.stall_ms
             self._move(lease)
+
+    def asks(self, lease: Lease, now_ms: int, *, asking: bool) -> None:
+        """Whether its holder waits for a person now: when that is over the stall clock starts anew."""
+        if lease.asking != asking:
+            lease.asking = asking
+            self.moved(lease, now_ms)
+
+    def hold(self, lease: Lease, now_ms: int, at_most_ms: int) -> None:
+        """Its holder waits for a verdict of ours, which comes within that time."""
+        if not lease.verdicts:
+            lease.verdicts_since_ms = now_ms
+        lease.verdicts += 1
+        lease.verdict_due_ms = now_ms + at_most_ms
+        self._move(lease)
+
+    def let_go(self, lease: Lease, now_ms: int) -> None:
+        """The verdict has come. The stall clock stood meanwhile, and if the lease still stands, it is renewed."""
+        lease.verdicts -= 1
+        if lease.verdicts or self._leases.get((lease.handoff, lease.fence)) is not lease or not lease.live(now_ms):
+            return
+        lease.verdict_due_ms = 0
+        if lease.stall_end_ms is not None:
+            lease.stall_end_ms += now_ms - lease.verdicts_since_ms
+        self.renew(lease, now_ms)
 
     def cap_stalls(self, lease: Lease, stall_ms: int | None) -> None:
         """The cap in force is this one: what has gone by of the former one stays gone."""
@@ -175,9 +212,12 @@ class Leases:
 
 
 def _deadline_ms(lease: Lease) -> int:
+    end_ms = max(lease.end_ms, lease.verdict_due_ms)
     if lease.grace_end_ms is not None:  # Nobody is there who could stall.
-        return min(lease.end_ms, lease.grace_end_ms)
-    return lease.end_ms if lease.stall_end_ms is None else min(lease.end_ms, lease.stall_end_ms)
+        return min(end_ms, lease.grace_end_ms)
+    if lease.asking or lease.stall_end_ms is None:
+        return end_ms
+    return min(end_ms, max(lease.stall_end_ms, lease.verdict_due_ms))
 
 
 def heartbeat_ms(ttl_ms: int) -> int:

@@ -6,17 +6,20 @@ step, for a change and for its undo alike. Pure.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from .approval_index import ApprovalIndex
 from .claim_queue import ClaimQueue, order
 from .deadlines import Deadlines
-from .facts import RUNNING, STATUSES, Handoff, Status
+from .facts import DEAD, RUNNING, STATUSES, Handoff, Status
 from .holding import claimable
 from .suspending import next_wall_ms
 
 MAX_COLD_HANDOFFS = 1024
 MAX_ENDED_NONCES = 100_000
+NONCES_OF_A_STEP = 128
 
+_Names = OrderedDict[str, None]  # A set, of which the first one is found at once, however many have gone.
 _NonceKey = tuple[str | None, str, str]  # A token's name, a worker, and its claim's nonce.
 
 
@@ -39,9 +42,10 @@ class Ledger:
         """From which position and lease time on the table of facts lacks a handoff's records; the oldest first."""
         self._wall: dict[str, WallDue] = {}
         self._wall_dues: Deadlines[WallDue] = Deadlines()
-        self._descendants: dict[str, set[str]] = {}
-        self._with_approvals: set[str] = set()
-        self._with_open_approvals: set[str] = set()
+        self._descendants: dict[str, _Names] = {}
+        self._dead_descendants: dict[str, _Names] = {}  # In memory or not: a redrive brings them back.
+        self._awaited: set[str] = set()  # Would be among the cold ones, but somebody who waited is still to be told.
+        self.approvals = ApprovalIndex()
         self._nonces: dict[_NonceKey, tuple[str, int]] = {}
         self._ended_nonces: deque[tuple[int, _NonceKey, tuple[str, int]]] = deque()
         self.queue = ClaimQueue(self._handoffs.get)
@@ -62,6 +66,7 @@ class Ledger:
         """These are its facts from now on; None: there is no such handoff (a dispatch was undone)."""
         before = self._handoffs.get(handoff)
         self._cold.pop(handoff, None)  # The table's facts are no longer the present ones.
+        self._awaited.discard(handoff)
         if facts is None:
             self._handoffs.pop(handoff, None)
         else:
@@ -90,8 +95,17 @@ class Ledger:
 
     def stored(self, facts: Handoff, *, awaited: bool) -> None:
         """The store's table has these facts; what has ended, isn't `awaited` and hasn't changed since may leave memory."""
-        if facts.final and self._handoffs.get(facts.id) is facts and not awaited:
-            self._cool(facts.id)
+        if facts.final and self._handoffs.get(facts.id) is facts:
+            if awaited:
+                self._awaited.add(facts.id)
+            else:
+                self._cool(facts.id)
+
+    def not_awaited(self, handoff: str) -> None:
+        """All who waited for it have been told."""
+        if handoff in self._awaited:
+            self._awaited.discard(handoff)
+            self._cool(handoff)
 
     def touch(self, handoff: str) -> None:
         """It is about to be needed: if it has ended, others leave memory before it."""
@@ -104,15 +118,18 @@ class Ledger:
             oldest, _ = self._cold.popitem(last=False)
             del self._handoffs[oldest]
 
-    def descendants(self, handoff: str) -> list[Handoff]:
+    def descendants(self, handoff: str) -> Collection[str]:
         """Its children, and theirs in turn, that haven't ended."""
-        return [self._handoffs[descendant] for descendant in sorted(self._descendants.get(handoff, ()))]
+        return self._descendants.get(handoff, ())
 
-    def with_approvals(self, *, only_open: bool) -> list[Handoff]:
-        """The live handoffs that have approvals, or those that have open ones."""
-        return [
-            self._handoffs[handoff] for handoff in (self._with_open_approvals if only_open else self._with_approvals)
-        ]
+    def descendants_left(self, handoff: str) -> int:
+        """How many descend from it that haven't ended for good: live ones, and dead ones that may be redriven."""
+        return len(self._descendants.get(handoff, ())) + len(self._dead_descendants.get(handoff, ()))
+
+    def note_dead(self, handoff: str, ancestors: Iterable[str]) -> None:
+        """A dead handoff that is in the store's table."""
+        for ancestor in ancestors:
+            _put(self._dead_descendants, ancestor, handoff, belongs=True)
 
     def nonce(self, worker: str, nonce: str, token: str | None = None) -> tuple[str, int] | None:
         """The handoff that this token's and worker's claim with this nonce was granted, and the fence it got."""
@@ -123,13 +140,17 @@ class Ledger:
         if self._nonces.get((token, worker, nonce)) == (handoff, fence):
             del self._nonces[token, worker, nonce]
 
-    def forget_nonces(self, before_ms: int) -> None:
-        """Forgets the nonces of holds that ended before `before_ms` (lease time), and the oldest of too many."""
+    def forget_nonces(self, before_ms: int) -> Iterator[None]:
+        """Forgets the nonces of holds that ended before `before_ms` (lease time), and the oldest of too many, some at a time."""
         ended = self._ended_nonces
+        forgotten = 0
         while ended and (ended[0][0] < before_ms or len(ended) > MAX_ENDED_NONCES):
             _, key, grant = ended.popleft()
             if self._nonces.get(key) == grant:
                 del self._nonces[key]
+            forgotten += 1
+            if forgotten % NONCES_OF_A_STEP == 0:
+                yield
 
     def hold_ended(self, facts: Handoff, lease_ms: int) -> None:
         """Its newest hold has ended: the nonce is kept for a while, so that a claim sent again isn't a new one."""
@@ -192,9 +213,7 @@ class Ledger:
                 self.queue.remove(before)
             if facts is not None and claimable(facts, wall_ms):
                 self._enqueue(facts)
-        live = facts if facts is not None and not facts.final else None
-        _keep(self._with_approvals, handoff, live is not None and bool(live.approvals))
-        _keep(self._with_open_approvals, handoff, live is not None and bool(live.open_until_ms))
+        self.approvals.update(handoff, before, facts)
         self._mind(handoff, facts, wall_ms)
         hold = None if facts is None or facts.status != RUNNING else facts.hold
         if hold is not None and hold.nonce is not None:
@@ -216,17 +235,16 @@ class Ledger:
 
     def _index_descendant(self, handoff: str, before: Handoff | None, facts: Handoff | None) -> None:
         known = facts if facts is not None else before
+        live, dead = facts is not None and not facts.final, facts is not None and facts.status == DEAD
         for ancestor in known.ancestors if known is not None else ():
-            if facts is not None and not facts.final:
-                self._descendants.setdefault(ancestor, set()).add(handoff)
-            elif (descendants := self._descendants.get(ancestor)) is not None:
-                descendants.discard(handoff)
-                if not descendants:
-                    del self._descendants[ancestor]
+            _put(self._descendants, ancestor, handoff, belongs=live)
+            _put(self._dead_descendants, ancestor, handoff, belongs=dead)
 
 
-def _keep(index: set[str], handoff: str, belongs: bool) -> None:
+def _put(index: dict[str, _Names], key: str, handoff: str, *, belongs: bool) -> None:
     if belongs:
-        index.add(handoff)
-    else:
-        index.discard(handoff)
+        index.setdefault(key, OrderedDict())[handoff] = None
+    elif (found := index.get(key)) is not None:
+        found.pop(handoff, None)
+        if not found:
+            del index[key]

@@ -21,7 +21,9 @@ from .records import (
     Spent,
 )
 
-KEPT_NONCES = 128
+KEPT_NONCES = 1_024
+"""Of each operation: as many as a connection may have unanswered (`max_inflight_requests`, unless set higher), and so in doubt."""
+MARK_BYTES = 8
 KEPT_SESSIONS = 32
 """An approval remembers so many sessions that asked again without a token; those with one it remembers all."""
 
@@ -35,11 +37,11 @@ def note(handoff: Handoff, entry: Entry) -> Handoff:
                 handoff,
                 steps=handoff.steps + record.steps,
                 usd_nano=handoff.usd_nano + record.usd_nano,
-                nonces=with_nonce(handoff.nonces, "spend", record.nonce),
+                nonce_marks=with_nonce(handoff.nonce_marks, "spend", record.nonce),
             )
         case BudgetAdded():
-            nonces = with_nonce(handoff.nonces, "budget_add", record.nonce)
-            return replace(handoff, budget=record.budget, nonces=nonces)
+            marks = with_nonce(handoff.nonce_marks, "budget_add", record.nonce)
+            return replace(handoff, budget=record.budget, nonce_marks=marks)
         case ResultRefused():
             return replace(handoff, invalid_results=handoff.invalid_results + 1, refused_position=entry.position)
         case EffectBegun():
@@ -60,6 +62,8 @@ def note(handoff: Handoff, entry: Entry) -> Handoff:
                 by=record.by,
                 note=record.note,
                 decided_at_ms=record.at_ms,
+                decided_session=record.session,
+                decided_token=record.token,
             )
             return _with_approval(handoff, decided)
         case Exported():
@@ -79,15 +83,18 @@ def _asked(entry: Entry, record: ApprovalRequested) -> ApprovalFacts:
         record.expires_at_ms,
         record.session,
         record.token,
+        fence=record.fence,
     )
 
 
 def _asked_again(known: ApprovalFacts, record: ApprovalRequested) -> ApprovalFacts:
-    """The same question by another worker, who is an asker from now on."""
+    """The same question by another worker, who is an asker from now on, or under another fence."""
+    if (record.session, record.token) in ((known.session, known.token), *known.further_askers):
+        return replace(known, fence=record.fence)
     by_token = [asker for asker in known.further_askers if asker[1] is not None]
     by_session = [asker for asker in known.further_askers if asker[1] is None]
     (by_session if record.token is None else by_token).append((record.session, record.token))
-    return replace(known, further_askers=(*by_token, *by_session[-KEPT_SESSIONS:]))
+    return replace(known, further_askers=(*by_token, *by_session[-KEPT_SESSIONS:]), fence=record.fence)
 
 
 def _with_approval(handoff: Handoff, approval: ApprovalFacts) -> Handoff:
@@ -131,11 +138,23 @@ def _used(handoff: Handoff, record: EffectBegun) -> dict[str, ApprovalFacts] | N
     return {**approvals, record.approval: replace(approvals[record.approval], used_by=record.step)}
 
 
-def with_nonce(nonces: tuple[str, ...], operation: str, nonce: str | None) -> tuple[str, ...]:
-    """The last nonces, with one more."""
-    return nonces if nonce is None else (*nonces[-KEPT_NONCES + 1 :], nonce_mark(operation, nonce))
+def with_nonce(marks: dict[str, bytes] | None, operation: str, nonce: str | None) -> dict[str, bytes] | None:
+    """The marks of the last nonces of each operation, with one more: callers of one don't know of those of another."""
+    if nonce is None:
+        return marks
+    known = (marks or {}).get(operation, b"")
+    return {**(marks or {}), operation: (known + _mark(nonce))[-KEPT_NONCES * MARK_BYTES :]}
 
 
-def nonce_mark(operation: str, nonce: str) -> str:
-    """What is remembered of a nonce: short, and another one for each operation, whose callers don't know of each other."""
-    return hashlib.sha256(f"{operation} {nonce}".encode()).hexdigest()[:16]
+def knows_nonce(marks: dict[str, bytes] | None, operation: str, nonce: str) -> bool:
+    """Whether the nonce is among those that are remembered of this operation."""
+    known, mark = (marks or {}).get(operation, b""), _mark(nonce)
+    at = known.find(mark)
+    while at % MARK_BYTES and at > 0:  # It lies across two others.
+        at = known.find(mark, at + 1)
+    return at >= 0
+
+
+def _mark(nonce: str) -> bytes:
+    """What is remembered of a nonce: short, and of one length."""
+    return hashlib.sha256(nonce.encode()).digest()[:MARK_BYTES]

@@ -5,9 +5,10 @@ Owns what is refused before anything is looked at. `Engine` is the engine as its
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from dhp_protocol.errors import DHPError, Overloaded, ResultInvalid, StoreUnavailable
 from dhp_protocol.messages import (
@@ -57,18 +58,23 @@ from .budget_operations import activity, budget_add, redrive, spend
 from .claim_operations import claim, fail, recover, release
 from .dispatching import PreparedDispatch
 from .effect_operations import check_capability, effect_begin, effect_done, effects
-from .facts import Handoff
+from .facts import RUNNING, Handoff
+from .leases import Lease
 from .moments import Now
-from .porting import Plan
-from .porting_operations import export, import_
+from .porting_operations import Arrived, export, import_
 from .reading_operations import checkpoints, history, last_checkpoint, list_handoffs, result, status
 from .retention_operations import forget, retire
-from .roles import ADMIN, Caller, check_fence_owner, check_role, may_claim, not_a_worker
+from .roles import ADMIN, Caller, check_fence_owner, check_role, may_claim, may_hold, not_a_worker
 from .session_operations import begin_drain, drain, goodbye, heartbeat, hello, ping
-from .sessions import disconnect_grace_ms
 from .settling import Settling
 from .waiting import Address
 from .work_operations import ack, cancel, checkpoint, complete, dispatch
+
+Prepared = ResultInvalid | DHPError | bytes | bool | Arrived | None
+"""What had to be had before a request could be decided: `_PREPARED_OPERATIONS` says what for which."""
+
+_Operation = Callable[[Settling, Any, Address, Now], None]
+_PreparedOperation = Callable[[Settling, Any, Any, Address, Now], None]
 
 _WITHOUT_STORE = (Hello, Ping, Heartbeat)
 _SPENDS = (Checkpoint, Spend, Redrive)
@@ -90,36 +96,37 @@ _ADDS_BYTES = (
 class Engine(Settling):
     """The engine, whole. After each call, `journal.ready` holds what may leave at once."""
 
-    def execute(self, request: Request, to: Address, now: Now) -> bool:
-        """Carries out any request but `dispatch` and `complete`, whose handoffs and parents are in memory (`missing`).
+    def execute(
+        self, request: Request | PreparedDispatch, to: Address, now: Now, prepared: Prepared | UnsetType = UNSET
+    ) -> bool:
+        """Carries out a request whose handoffs are in memory (`missing`), a dispatch with its intent named.
 
-        Tells whether it did, or refused.
+        `prepared` is what had to be had first, for the operations that need something (`_PREPARED_OPERATIONS`) and for no
+        others. Tells whether the request was carried out, or refused.
         """
-        return self._guarded(_OPERATIONS[type(request)], request, to, now)
+        if prepared is UNSET:
+            operation = _OPERATIONS[type(request)]
+        else:
+            operation = partial(_with_prepared, _PREPARED_OPERATIONS[type(request)], prepared)
+        return self._guarded(operation, request, to, now)
 
-    def dispatch(self, prepared: PreparedDispatch, to: Address, now: Now) -> None:
-        """Carries out a dispatch whose intent has been named."""
-        self._guarded(dispatch, prepared, to, now)
+    def await_verdict(self, request: Complete, to: Address, now: Now, at_most_ms: int) -> Lease | None:
+        """A complete has come whose verdict takes a while. From its holder it is a sign of life: the lease is renewed, and doesn't
+        end by itself before `verdict_came` has been told of it, for so long at most. None: it isn't its holder's.
+        """
+        facts = self.ledger.get(request.handoff)
+        if facts is None or facts.status != RUNNING or facts.fence != request.fence or not may_hold(facts, to.caller):
+            return None
+        lease = self.leases.get(facts.id, facts.fence)
+        if lease is None or not lease.live(now.lease_ms):
+            return None
+        self.renew(facts, now)
+        self.leases.hold(lease, now.lease_ms, at_most_ms)
+        return lease
 
-    def complete(self, request: Complete, verdict: ResultInvalid | None, to: Address, now: Now) -> None:
-        """Carries out a complete; `verdict` is what the output schema says of the result (None: it fits)."""
-        self._guarded(lambda core, r, address, at: complete(core, r, verdict, address, at), request, to, now)
-
-    def redrive(self, request: Redrive, kept_state: bytes | None, to: Address, now: Now) -> None:
-        """Carries out a redrive; `kept_state` is the state of the checkpoint that a cap refused, if there was one."""
-        self._guarded(lambda core, r, address, at: redrive(core, r, kept_state, address, at), request, to, now)
-
-    def check_capability(self, request: CheckCapability, granted: bool, to: Address, now: Now) -> None:
-        """Carries out a capability check; `granted` is what the handoff's intent says."""
-        self._guarded(lambda core, r, address, at: check_capability(core, r, granted, address, at), request, to, now)
-
-    def approval_request(self, request: ApprovalRequest, details: bytes | DHPError, to: Address, now: Now) -> None:
-        """Carries out an approval_request whose details have been read; `details`: in canonical form, or what is wrong."""
-        self._guarded(lambda core, r, address, at: approval_request(core, r, address, at, details), request, to, now)
-
-    def import_(self, request: Import, handoff: str, plan: Plan | None, to: Address, now: Now) -> bool:
-        """Carries out an import whose bundle has come in whole; None: the handoff is left as it is. Tells whether it did."""
-        return self._guarded(lambda core, r, address, at: import_(core, handoff, plan, address, at), request, to, now)
+    def verdict_came(self, lease: Lease, now: Now) -> None:
+        """It is answered: if the lease still stands, there is a full ttl from now for what comes next."""
+        self.leases.let_go(lease, now.lease_ms)
 
     def missing(self, request: Request | PreparedDispatch, caller: Caller = ADMIN) -> list[str]:
         """Which handoffs have to be read from the store before `request`, as far as it has them."""
@@ -168,12 +175,15 @@ class Engine(Settling):
 
     def close(self, connection: int, *, local: bool, now: Now) -> None:
         """A connection's input has ended: what waits on it ends empty, and its session may be gone."""
-        for waiter in self.waiting.of_connection(connection):
-            self.end_wait(waiter)
         closed = self.sessions.close(connection)
-        if closed is not None and closed[1]:
-            for lease in closed[0].leases.values():
-                self.leases.shorten(lease, now.lease_ms, disconnect_grace_ms(lease.ttl_ms, local=local))
+        if closed is None:
+            return
+        if self.waiting.count_of(connection) <= self.settings.steps_at_once:
+            self.backlog.begin(self.end_waits(connection), now)
+        else:  # Many may end at one moment, and their first steps are dear where they wait for many kinds.
+            self.backlog.put_off(self.end_waits(connection))
+        if closed[1]:
+            self.backlog.begin(self.part(closed[0], now.lease_ms, local=local), now)
 
     def roles_changed(self) -> None:
         """Some callers may do less than before: what they wait for isn't granted to them any more."""
@@ -182,13 +192,11 @@ class Engine(Settling):
                 self.waiting.remove(waiter)
                 self.reply(waiter.address, not_a_worker())
 
-    def drain(self) -> None:
+    def drain(self, now: Now) -> None:
         """No new claims and dispatches from now on."""
-        begin_drain(self)
+        begin_drain(self, now)
 
-    def _guarded(
-        self, handler: Callable[[Settling, Any, Address, Now], None], request: Any, to: Address, now: Now
-    ) -> bool:
+    def _guarded(self, operation: _Operation, request: Any, to: Address, now: Now) -> bool:
         asked = request.request if isinstance(request, PreparedDispatch) else request
         kind = type(asked)
         done = False
@@ -201,7 +209,7 @@ class Engine(Settling):
             if kind in _ADDS_BYTES and self.journal.queued_bytes > self.settings.max_queued_bytes:
                 raise _overloaded()
             self._check_fence_owner(asked, to)
-            handler(self, request, to, now)
+            operation(self, request, to, now)
             done = True
         except DHPError as error:
             self.refuse(to, error)
@@ -225,7 +233,13 @@ def _overloaded() -> Overloaded:
     return Overloaded("More is waiting for the disk than may be: send this again a little later.", after_ms=100)
 
 
-_OPERATIONS: dict[type[Request], Callable[[Settling, Any, Address, Now], None]] = {
+def _with_prepared(
+    operation: _PreparedOperation, prepared: Prepared, core: Settling, request: Any, to: Address, now: Now
+) -> None:
+    operation(core, request, prepared, to, now)
+
+
+_OPERATIONS: dict[type[Request | PreparedDispatch], _Operation] = {
     Hello: hello,
     Ping: ping,
     Goodbye: goodbye,
@@ -253,10 +267,19 @@ _OPERATIONS: dict[type[Request], Callable[[Settling, Any, Address, Now], None]] 
     EffectBegin: effect_begin,
     EffectDone: effect_done,
     Effects: effects,
-    ApprovalRequest: approval_request,
     ApprovalWait: approval_wait,
     ApprovalDecide: approval_decide,
     Approvals: approvals,
     Export: export,
+    PreparedDispatch: dispatch,
 }
-"""What the engine carries out; `dispatch` and `complete` come in by methods of their own, `watch`, `stats` and `health` are the server's."""
+"""What needs nothing but the request; `watch`, `unwatch`, `stats` and `health` are the server's."""
+
+_PREPARED_OPERATIONS: dict[type[Request | PreparedDispatch], _PreparedOperation] = {
+    Complete: complete,  # What the output schema says of the result: why it doesn't fit, or None.
+    Redrive: redrive,  # The state of the checkpoint that a cap refused, or None: there is none.
+    CheckCapability: check_capability,  # Whether the handoff's intent grants it.
+    ApprovalRequest: approval_request,  # The details' canonical form, what is wrong with them, or None: they are short.
+    Import: import_,  # The bundle, which has come in whole.
+}
+"""What needs something beside the request that is read from the store, or that takes long to find out."""

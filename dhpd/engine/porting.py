@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dhp_protocol.errors import TooLarge
+from dhp_protocol.limits import Limits
+
 from .apply import apply
 from .arriving import ELSEWHERE, Arrival, placed
 from .facts import RUNNING, SUSPENDED, Handoff
@@ -21,26 +24,36 @@ from .records import (
     Entry,
     Exported,
     Imported,
+    Spent,
     Suspended,
 )
 from .succession import OUTSIDE, why_not
 
 
-def decide_export(handoff: Handoff, now: Now) -> Sequence[Change]:
+def decide_export(handoff: Handoff, limits: Limits, now: Now) -> Sequence[Change]:
     """What an export records: unfinished work is put aside, so that it can't run on two hosts, and nothing wakes it.
 
-    Nothing at all where nothing has happened since the last one.
+    Nothing at all where nothing has happened since the last one. Raises `TooLarge` where unfinished work has more records than
+    a bundle may have: nobody could take it up from there.
     """
     changes: list[Change] = []
     n, fence = handoff.n, handoff.fence
     aside = handoff.status == SUSPENDED and handoff.reason == "exported"
     if not handoff.final and not (aside and not handoff.wake_at_ms and handoff.wake_approval is None):
-        worker = handoff.holder
+        _check_size(handoff, limits)
         n, fence = n + 1, fence + 1
-        changes.append(Change(Suspended(n=n, at_ms=now.wall_ms, fence=fence, worker=worker, reason="exported")))
+        changes.append(Change(Suspended(n=n, at_ms=now.wall_ms, fence=fence, reason="exported")))
     if changes or handoff.exported_n != n:
         changes.append(Change(Exported(n=n + 1, at_ms=now.wall_ms, fence=fence)))
     return changes
+
+
+def _check_size(handoff: Handoff, limits: Limits) -> None:
+    most = limits.max_bundle_records
+    records = handoff.bundled + min(handoff.seq, handoff.keep_checkpoints) + 1  # The suspension is one more.
+    if records > most:
+        sentence = f"A bundle may have {most} records, and this work's would have {records}: let it end here."
+        raise TooLarge(sentence, member="handoff", limit=most, size=records)
 
 
 class Plan(Struct, frozen=True):
@@ -107,17 +120,21 @@ def begins(own: Iterable[AnyRecord], theirs: Iterable[AnyRecord], n: int) -> boo
     """Whether the records here, up to `n`, are a beginning of `theirs`.
 
     Records are compared where both sides have one, hashes of payloads included; only checkpoints may be missing on a side,
-    since those are pruned. Records that stay where they are don't count.
+    since those are pruned, and what descendants spent before the work last came or went: later, the sides know different sums.
+    Records that stay where they are don't count.
     """
-    stay = {record.n for record in own if isinstance(record, OUTSIDE)}
-    here = {record.n: portable(record) for record in own if record.n not in stay}
+    moves = {record.n for record in own if isinstance(record, OUTSIDE)}
+    last_move = max(moves, default=0)
+    here = {record.n: portable(record) for record in own if record.n not in moves}
     there = {record.n: record for record in theirs}
-    if max(here, default=0) > max(there, default=0) or any(number in stay for number in there):
+    if max(here, default=0) > max(there, default=0) or any(number in moves for number in there):
         return False
     for number in {*here, *(number for number in there if number <= n)}:
         mine, other = here.get(number), there.get(number)
         if mine is None or other is None:
-            if not isinstance(mine or other, Checkpointed):
+            only = mine or other
+            summed_up = isinstance(only, Spent) and only.by is not None and number < last_move
+            if not isinstance(only, Checkpointed) and not summed_up:
                 return False
         elif mine != other:
             return False

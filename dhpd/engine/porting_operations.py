@@ -1,9 +1,11 @@
 """Operations that move a handoff from one daemon to another: export, import."""
 
+from typing import NamedTuple
+
 from msgspec import UNSET
 
 from dhp_protocol.errors import InvalidRequest
-from dhp_protocol.messages import Export
+from dhp_protocol.messages import Export, Import
 from dhp_protocol.replies import ImportReply
 
 from .apply import apply
@@ -24,7 +26,7 @@ def export(core: Settling, request: Export, to: Address, now: Now) -> None:
     if request.after is not UNSET:
         core.reply(to, _further(facts, request.after), facts)
         return
-    changes = decide_export(facts, now)
+    changes = decide_export(facts, core.settings.limits, now)
     if changes:
         facts = core.end_hold(facts.id, facts, changes, now)
     # Pages show what was there up to the `exported` record, whatever has happened since.
@@ -56,8 +58,16 @@ def _page(facts: Handoff, n: int, after: int, lines: int, chain: str) -> ExportL
     )
 
 
-def import_(core: Settling, handoff: str, plan: Plan | None, to: Address, now: Now) -> None:
-    """What was planned, whole, while the handoff is as it was then; None: it is left as it is."""
+class Arrived(NamedTuple):
+    """A bundle that has come in whole: whose it is, and what is to become of it (None: the handoff is left as it is)."""
+
+    handoff: str
+    plan: Plan | None
+
+
+def import_(core: Settling, request: Import, arrived: Arrived, to: Address, now: Now) -> None:
+    """What was planned, whole, while the handoff is as it was then."""
+    handoff, plan = arrived
     if plan is None:
         facts = core.looked_at = core.look(handoff, now)
         core.reply(to, ImportReply(handoff=handoff, created=False, taken=0), facts)

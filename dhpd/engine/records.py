@@ -35,6 +35,7 @@ class Dispatched(Record, tag="dispatched", frozen=True):
     labels: dict[str, str] | None = None
     keep_checkpoints: int = DEFAULT_KEEP_CHECKPOINTS
     capable: bool = False
+    token: str | None = None
 
 
 class Claimed(Record, tag="claimed", frozen=True):
@@ -138,6 +139,7 @@ class Dead(Record, tag="dead", frozen=True):
     kept_sha256: str | None = None
     kept_bytes: int = 0
     since_ms: int = 0
+    kept_nonce: str | None = None
 
 
 class Redriven(Record, tag="redriven", frozen=True):
@@ -179,7 +181,7 @@ class ApprovalRequested(Record, tag="approval_requested", frozen=True):
     action: str
     details_sha256: str
     expires_at_ms: int
-    session: str
+    session: str = ""
     token: str | None = None
 
 
@@ -188,6 +190,8 @@ class ApprovalDecided(Record, tag="approval_decided", frozen=True):
     decision: str
     by: str | None = None
     note: str | None = None
+    session: str = ""
+    token: str | None = None
 
 
 class CapabilityChecked(Record, tag="capability_checked", frozen=True):
@@ -205,7 +209,7 @@ class Exported(Record, tag="exported", frozen=True):
 
 
 class Imported(Record, tag="imported", frozen=True):
-    """Records from elsewhere came before this one, which stays here. With the sums of those that had been pruned there."""
+    """Records from elsewhere came before this one, which stays here. With the sums of those that the bundle held no more."""
 
     steps: int = 0
     usd_nano: int = 0
@@ -241,6 +245,14 @@ AnyRecord = (
     | Imported
     | Forgotten
 )
+
+
+def stays(record: AnyRecord) -> bool:
+    """Whether the record is of use here only, and no part of a bundle.
+
+    A descendant's spending is a sum that the bundle tells as a whole: there may be far more of it than of anything else.
+    """
+    return isinstance(record, Exported | Imported) or (isinstance(record, Spent) and record.by is not None)
 
 
 class Change(Struct, frozen=True, gc=False):

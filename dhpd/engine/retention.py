@@ -29,16 +29,16 @@ def prune_once_below(handoff: Handoff) -> int:
 
 
 def decide_forget(handoff: Handoff, descendants: int, now: Now) -> Change:
-    """The end of all that is known of it; `descendants` is how many haven't ended, whose caps it bounds.
+    """The end of all that is known of it; `descendants` is how many haven't ended for good, whose spending its caps bound.
 
-    Raises `WrongState` where it hasn't ended itself, or one of them hasn't.
+    Raises `WrongState` where it hasn't ended itself, or one of them hasn't, or may be redriven.
     """
     if not handoff.final:
         sentence = f"The handoff is {handoff.status}: cancel it, or let it end, before it is forgotten."
         raise WrongState(sentence, handoff=handoff.id, status=handoff.status)
     if descendants:
         sentence = (
-            f"{descendants} of its descendants haven't ended: cancel them, or let them end, before it is forgotten."
+            f"{descendants} of its descendants live, or are dead and may be redriven: cancel or forget those first."
         )
         raise WrongState(sentence, handoff=handoff.id, status=handoff.status, descendants=descendants)
     return Change(Forgotten(n=handoff.n + 1, at_ms=now.wall_ms, fence=handoff.fence))

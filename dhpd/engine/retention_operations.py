@@ -12,7 +12,7 @@ from .waiting import Address
 
 def forget(core: Settling, request: Forget, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
-    change = decide_forget(facts, len(core.ledger.descendants(facts.id)), now)
+    change = decide_forget(facts, core.ledger.descendants_left(facts.id), now)
     position = core.forget(facts, change, now)
     core.journal.emit(Reply(to, Empty(), position, facts.id))
 
@@ -22,7 +22,7 @@ def retire(core: Settling, handoff: str, acked_before_ms: int, now: Now) -> bool
     facts = core.ledger.get(handoff)
     if facts is None or not core.available:
         return False
-    descendants = len(core.ledger.descendants(handoff))
+    descendants = core.ledger.descendants_left(handoff)
     if not may_go(facts, acked_before_ms, descendants, awaited=core.waiting.awaited(handoff)):
         return False
     core.forget(facts, decide_forget(facts, descendants, now), now)

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from dhp_protocol.errors import Forbidden
 from dhp_protocol.messages import Request
 
-from .facts import Handoff
+from .facts import RUNNING, Handoff
 
 Role = Literal["dispatcher", "worker", "approver", "reader", "admin"]
 
@@ -124,6 +124,17 @@ def check_export(handoff: Handoff, caller: Caller) -> None:
     """Raises `Forbidden` where an export would take live work away from this daemon, and the caller may not do that."""
     if not handoff.final and caller.roles.isdisjoint(_ADMIN):
         raise _forbidden("export of what isn't final", _ADMIN)
+
+
+def check_parent(parent: Handoff, caller: Caller) -> None:
+    """Raises `Forbidden` unless the caller may spend what `parent` has, which a child does: its budget isn't any dispatcher's."""
+    holder = parent.hold.token if parent.hold is not None and parent.status == RUNNING else None
+    entitled = sorted({token for token in (parent.token, holder) if token is not None})
+    if caller.token not in entitled and caller.roles.isdisjoint(_ADMIN):
+        sentence = (
+            "A child spends its parent's budget: let whoever holds or dispatched the parent dispatch it, or an admin."
+        )
+        raise Forbidden(sentence, role="admin", roles=["admin"], handoff=parent.id, tokens=entitled)
 
 
 def check_fence_owner(handoff: Handoff, fence: int, caller: Caller) -> None:

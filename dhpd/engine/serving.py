@@ -1,23 +1,31 @@
 """Who is served, and what time brings: grants, waits, ends.
 
-Owns the order in which freed handoffs go to those who wait, and the tick. Pure: time is an argument.
+Owns the order in which freed handoffs go to those who wait, the tick, and when what is under way goes on. Pure: time is an
+argument.
 """
 
 from collections.abc import Iterator
 
 from dhp_protocol.replies import DecisionReply, NothingToClaim
 
+from .backlog import Steps
 from .claim_queue import order
 from .core import Core, result_of
 from .facts import ORPHANED, RUNNING, Handoff
 from .holding import decide_claim
 from .lookups import ClaimLookup
 from .moments import Now
-from .waiting import Address, ApprovalWaiter, ClaimWaiter, ResultWaiter, Waiter
+from .sessions import Session, disconnect_grace_ms
+from .waiting import Address, ApprovalWaiter, ClaimWaiter, Waiter
 
 SERVED_AFTER_ENDS = 32
 """Those who wait are served after so many ends of one tick, rather than all of them in one long step."""
+STEPS_OF_A_TICK = 256
+"""So much of what is under way goes on in one tick, while which time stands still."""
+PARTED_AT_ONCE = 8
 NONCE_KEPT_MS = 600_000
+QUEUE_SHARE = 4
+"""What is under way leaves the rest of `max_queued_bytes` to others."""
 IDLE_TICK_MS = 1_000
 """Wall-clock matters are looked at this often, since the wall clock may be set."""
 
@@ -64,13 +72,16 @@ class Serving(Core):
             free = (facts for facts in freed.values() if facts is not None)
             present = [facts for facts in free if self.ledger.claimable(facts, now.wall_ms)]
             for facts in sorted(present, key=order):
-                waiter = self.waiting.first_claim(facts.kind, facts.id, orphaned=facts.status == ORPHANED)
+                orphaned = facts.status == ORPHANED
+                waiter = self.waiting.first_claim(facts.kind, facts.id, orphaned=orphaned, gone=self._gone)
                 if waiter is not None:
                     self._serve(facts, waiter, now)
 
     def serve_all(self, now: Now) -> None:
         """Serves every waiter that can be: what was freed meanwhile may have been passed over."""
         for waiter in self.waiting.every_claim():
+            if self._gone(waiter.connection):
+                continue
             if waiter.handoff is not None:
                 facts = self.ledger.get(waiter.handoff)
             else:
@@ -112,11 +123,26 @@ class Serving(Core):
                 self.serve(now)
             yield
         for waiter in self.waiting.due(now.lease_ms):
-            self.end_wait(waiter)
+            self.end_wait(waiter, now)
             yield
-        self.ledger.forget_nonces(now.lease_ms - NONCE_KEPT_MS)
+        for _ in self.go_on(now):
+            yield
+        for _ in self.ledger.forget_nonces(now.lease_ms - NONCE_KEPT_MS):
+            yield
         self.serve(now)
         yield
+
+    def go_on(self, now: Now) -> Iterator[None]:
+        """What is under way goes on, up to so many steps, and as far as the disk keeps up."""
+        idle = 0
+        for number in range(1, STEPS_OF_A_TICK + 1):
+            behind = self.journal.queued_bytes > self.settings.max_queued_bytes // QUEUE_SHARE
+            if behind or idle == len(self.backlog):
+                break
+            idle = 0 if self.backlog.step(now) else idle + 1
+            if number % SERVED_AFTER_ENDS == 0:
+                self.serve(now)
+            yield
 
     def settle_all_due(self, now: Now) -> Iterator[None]:
         """Whatever is due by the wall clock happens: delays end, sleepers wake, caps on time and approvals run out.
@@ -138,22 +164,50 @@ class Serving(Core):
                 if (present := self.ledger.get(handoff)) is not None:
                     self.ledger.mind(present, now.wall_ms)
 
-    def end_wait(self, waiter: Waiter) -> None:
-        """The wait is over, and nothing came."""
-        if not self.waiting.remove(waiter):
+    def end_wait(self, waiter: Waiter, now: Now, *, gone: bool = False) -> None:
+        """The wait is over: what has come may be about to be told, or else nothing came. `gone`: its connection's claims go with it."""
+        if not self.waiting.remove(waiter, gone=gone):
             return
-        if isinstance(waiter, ResultWaiter):
-            facts = self.ledger.get(waiter.handoff) if waiter.handoff is not None else None
-            assert facts is not None, "what is waited for stays in memory"
-            self.reply(waiter.address, result_of(facts), facts)
-        elif isinstance(waiter, ApprovalWaiter):
-            self.reply(waiter.address, DecisionReply(decision=None), self.ledger.get(waiter.handoff or ""))
+        facts = None if waiter.handoff is None else self.ledger.get(waiter.handoff)
+        answer = None if waiter.handoff is None else self.answer_to(waiter, now)
+        if answer is None and isinstance(waiter, ClaimWaiter):
+            answer, facts = NothingToClaim(), None
+        elif answer is None and isinstance(waiter, ApprovalWaiter):
+            answer = DecisionReply(decision=None)
+        elif answer is None and facts is not None:
+            answer = result_of(facts)
+        assert answer is not None, "of what is there, something can be told"
+        if facts is None:
+            self.reply_of_all(waiter.address, answer)
         else:
-            self.reply_of_all(waiter.address, NothingToClaim())
+            self.reply(waiter.address, answer, facts)
+
+    def end_waits(self, connection: int) -> Steps:
+        """A connection's input has ended: all that waits on it ends empty."""
+        now = yield
+        while (waiter := self.waiting.first_of(connection)) is not None:
+            self.end_wait(waiter, now, gone=True)
+            now = yield
+
+    def part(self, session: Session, since_ms: int, *, local: bool) -> Steps:
+        """A session's last connection has ended at `since_ms` (lease time): its leases are in their grace, unless it comes back."""
+        absence = session.absences
+        yield
+        for number, lease in enumerate(list(session.leases.values()), 1):
+            if not session.away or session.absences != absence:
+                return
+            if self.leases.get(lease.handoff, lease.fence) is lease:
+                self.leases.shorten(lease, since_ms, disconnect_grace_ms(lease.ttl_ms, local=local))
+            if number % PARTED_AT_ONCE == 0:
+                yield
+
+    def _gone(self, connection: int) -> bool:
+        """Whether nothing may be granted there any more."""
+        return self.sessions.of(connection) is None
 
     def next_tick_ms(self, now: Now) -> int:
         """When to tick again, in lease time."""
-        candidates = [now.lease_ms + IDLE_TICK_MS]
+        candidates = [now.lease_ms + (IDLE_TICK_MS if not self.backlog else 0)]
         if (wait := self.waiting.next_ms()) is not None:
             candidates.append(wait)
         if self.available and (lease := self.leases.next_ms()) is not None:

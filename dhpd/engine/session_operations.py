@@ -5,15 +5,15 @@ from msgspec.structs import replace
 
 from dhp_protocol import PROTOCOL
 from dhp_protocol.messages import Drain, Goodbye, Heartbeat, Hello, Ping
-from dhp_protocol.replies import DrainingEvent, DrainReply, Empty, HeartbeatReply, HelloReply
+from dhp_protocol.replies import DrainingEvent, DrainReply, Empty, HeartbeatReply, HelloReply, NothingToClaim
 
+from .backlog import Steps
 from .claim_operations import draining
 from .facts import RUNNING
-from .holding import decide_goodbye
 from .moments import Now
 from .roles import may_hold
-from .sessions import disconnect_grace_ms
-from .settling import Settling
+from .sessions import Session, disconnect_grace_ms
+from .settling import SETTLED_AT_ONCE, Settling
 from .views import rfc3339
 from .waiting import Address
 
@@ -25,10 +25,12 @@ def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
     local = core.sessions.is_local(to.connection)
     session, left = core.sessions.hello(to.connection, name, to.caller.token)
     core.sessions.introduce(to.connection, None if request.client is UNSET else request.client)
-    for lease in session.leases.values():
-        core.leases.restore(lease, now.lease_ms)
-    for lease in left:
-        core.leases.shorten(lease, now.lease_ms, disconnect_grace_ms(lease.ttl_ms, local=local))
+    if session.away:
+        session.away = False
+        for lease in session.leases.values():
+            core.leases.restore(lease, now.lease_ms)
+    if left is not None:
+        core.backlog.begin(core.part(left, now.lease_ms, local=local), now)
     terms = core.settings.terms
     reply = HelloReply(
         server=core.settings.server,
@@ -51,19 +53,40 @@ def ping(core: Settling, request: Ping, to: Address, now: Now) -> None:
 
 def goodbye(core: Settling, request: Goodbye, to: Address, now: Now) -> None:
     session = core.sessions.of(to.connection)
-    for lease in list(session.leases.values()) if session is not None else ():
-        facts = core.ledger.get(lease.handoff)
-        if facts is not None and facts.status == RUNNING and facts.fence == lease.fence:
-            facts = core.look(lease.handoff, now)
-            if facts.status == RUNNING:
-                core.change(facts.id, facts, decide_goodbye(facts, now), now)
-            core.seal_if_full(now)
-    core.reply_of_all(to, Empty())
+    if session is None:
+        core.reply_of_all(to, Empty())
+    else:
+        core.backlog.begin(_end_session(core, session, to), now, to)
+
+
+def _end_session(core: Settling, session: Session, to: Address) -> Steps:
+    """What it holds isn't its own from the beginning on: whoever looks at one of these leases meanwhile finds it released."""
+    leases = list(session.leases.values())
+    for lease in leases:
+        lease.given_up = True
+    try:
+        now = yield
+        for connection in sorted(session.connections):  # First, so that nothing comes back to it.
+            for waiter in core.waiting.claims_on(connection):
+                if core.waiting.remove(waiter):
+                    core.reply_of_all(waiter.address, NothingToClaim(), waiter=waiter)
+                    now = yield
+        for lease in leases:
+            facts = core.ledger.get(lease.handoff)
+            if facts is not None and facts.status == RUNNING and facts.fence == lease.fence:
+                core.look(lease.handoff, now)
+                core.seal_if_full(now)
+                now = yield
+        core.reply_of_all(to, Empty())
+    finally:  # Where it couldn't be done, or is undone, its holder may go on.
+        for lease in leases:
+            lease.given_up = False
 
 
 def heartbeat(core: Settling, request: Heartbeat, to: Address, now: Now) -> None:
     renewed: list[str] = []
     lost: list[str] = []
+    ended = 0
     for ref in request.leases:
         facts = core.ledger.get(ref.handoff)
         lease = core.leases.get(ref.handoff, ref.fence)
@@ -79,27 +102,35 @@ def heartbeat(core: Settling, request: Heartbeat, to: Address, now: Now) -> None
         elif lease is not None and lease.live(now.lease_ms):
             core.renew(facts, now)
             renewed.append(ref.handoff)
-        elif lease is not None and core.available:
+        elif lease is not None and core.available and ended < SETTLED_AT_ONCE:  # The tick ends the others.
             core.expire(facts, lease, now)
             core.seal_if_full(now)
+            ended += 1
     # So the answer shows nothing that could be taken back, and no renewal waits for the disk.
     core.reply(to, HeartbeatReply(renewed=renewed, lost=lost))
 
 
 def drain(core: Settling, request: Drain, to: Address, now: Now) -> None:
-    begin_drain(core)
+    begin_drain(core, now)
     core.reply_of_all(to, DrainReply(leases=core.ledger.counts[RUNNING]))
 
 
-def begin_drain(core: Settling) -> None:
+def begin_drain(core: Settling, now: Now) -> None:
     """Waiting claims hear of it, and so does every session; what is held goes on."""
     if core.draining:
         return
     core.draining = True
-    for waiter in core.waiting.every_claim():
-        core.waiting.remove(waiter)
-        core.reply(waiter.address, draining())
+    core.backlog.begin(_refuse_claims(core), now)
     for connection in core.sessions.every_connection():
         session = core.sessions.of(connection)
         if session is not None and not session.anonymous:
             core.notify_connection(connection, DrainingEvent())
+
+
+def _refuse_claims(core: Settling) -> Steps:
+    yield
+    for connection in core.waiting.connections():
+        for waiter in core.waiting.claims_on(connection):
+            if core.waiting.remove(waiter, gone=True):
+                core.reply(waiter.address, draining())
+                yield

@@ -24,10 +24,10 @@ class Session:
     """One client process, as the daemon sees it. `leases` holds those that hang on it, by (handoff, fence).
 
     `token` is the name of the token whose it is (None: no token is in use); `asked_as` are names under which its connections
-    asked for approvals before they said `hello`.
+    asked for approvals before they said `hello`. `away`: it has had connections, and has none; `absences` is how often that came.
     """
 
-    __slots__ = ("anonymous", "asked_as", "connections", "leases", "name", "token")
+    __slots__ = ("absences", "anonymous", "asked_as", "away", "connections", "leases", "name", "token")
 
     def __init__(self, name: str, token: str | None) -> None:
         self.name = name
@@ -36,6 +36,8 @@ class Session:
         self.anonymous = True  # Until a `hello`: it hears no events.
         self.connections: set[int] = set()
         self.leases: dict[tuple[str, int], Lease] = {}
+        self.away = False
+        self.absences = 0
 
 
 class Sessions:
@@ -76,19 +78,18 @@ class Sessions:
         """The session of that name, if any connection or lease of it is known."""
         return self._by_name.get(name)
 
-    def hello(self, connection: int, name: str | None, token: str | None = None) -> tuple[Session, list[Lease]]:
+    def hello(self, connection: int, name: str | None, token: str | None = None) -> tuple[Session, Session | None]:
         """The connection joins the session `name` (None: a fresh one), which is `token`'s.
 
-        What it claimed without a `hello` comes along. Gives the session, and the leases of a session that it has left
-        and that has no other connection: they are in their grace from now on. Raises `Forbidden` where the session is
-        another token's.
+        What it claimed without a `hello` comes along. Gives the session, and one that it has left, if that has no other
+        connection: its leases are in their grace from now on. Raises `Forbidden` where the session is another token's.
         """
         known = None if name is None else self._by_name.get(name)
         if known is not None and known.token != token:
             raise Forbidden("That session is another token's: leave the session out, or name another one.")
         old = self._by_connection[connection]
         session = self._named(self._fresh_name() if name is None else name, token)
-        left: list[Lease] = []
+        left = None
         if session is not old:
             old.connections.discard(connection)
             if old.anonymous and old.token == token:
@@ -99,8 +100,8 @@ class Sessions:
                     session.leases[key] = lease
                 old.leases.clear()
             if not old.connections:
-                left.extend(old.leases.values())
-                self._forget_if_empty(old)
+                left = old if old.leases else None
+                self._part(old)
             self._join(connection, session)
         session.anonymous = False
         return session, left
@@ -114,7 +115,8 @@ class Sessions:
         self._clients.pop(connection, None)
         self._asked_as.pop(connection, None)
         session.connections.discard(connection)
-        self._forget_if_empty(session)
+        if not session.connections:
+            self._part(session)
         return session, not session.connections
 
     def introduce(self, connection: int, client: str | None) -> None:
@@ -159,6 +161,11 @@ class Sessions:
         if session is not None:
             session.leases.pop((lease.handoff, lease.fence), None)
             self._forget_if_empty(session)
+
+    def _part(self, session: Session) -> None:
+        session.away = True
+        session.absences += 1
+        self._forget_if_empty(session)
 
     def _forget_if_empty(self, session: Session) -> None:
         if not session.connections and not session.leases:

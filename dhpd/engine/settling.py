@@ -4,14 +4,14 @@ Owns what the store's word means for memory. Nothing but `committed` lets anythi
 commit; `rolled_back` takes memory back to it, leases, waiters and sessions apart. Pure.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from dhp_protocol.errors import StoreUnavailable
 
 from .apply import KEEPS_FENCE, apply
 from .facts import RUNNING, Handoff, Status
-from .journal import Batch, Extension, Journal
+from .journal import NOT_KEPT, Batch, Extension, Journal
 from .moments import Now
 from .records import Cancelled, Claimed, Completed, Dead, Entry, Failed, Forgotten, Orphaned, Released, Suspended
 from .roles import may_claim, not_a_worker
@@ -34,6 +34,7 @@ class Settling(Serving):
         tail: Iterable[Entry],
         extensions: dict[str, Extension],
         counts: dict[Status, int],
+        dead_children: Mapping[str, Sequence[str]],
         *,
         head: int,
         covered: int,
@@ -41,11 +42,14 @@ class Settling(Serving):
     ) -> None:
         """Takes up what the store holds: the table of facts, the journal after it, and the leases' extensions.
 
-        `facts` holds all live handoffs, and those ended ones that `tail` speaks of; `counts` is of the whole table.
+        `facts` holds all live handoffs, and those ended ones that `tail` speaks of; `counts` is of the whole table, and so are
+        `dead_children`: the ancestors of each dead handoff that has any.
         """
         # A record that alone could not be stored has used up its position: the table may cover it, and it is never given out again.
         self.journal = Journal(max(head, covered), covered)
         self.ledger.counts.update(counts)
+        for dead, ancestors in dead_children.items():
+            self.ledger.note_dead(dead, ancestors)
         for handoff in facts:
             self.ledger.take_up(handoff, now.wall_ms)
             if handoff.status != RUNNING and now.wall_ms - handoff.updated_at_ms < NONCE_KEPT_MS:
@@ -90,6 +94,12 @@ class Settling(Serving):
     def tick_in_steps(self, now: Now) -> Iterator[None]:
         """Ends what is due at `now`, step by step; in between requests may be carried out, at the same lease time."""
         for _ in self.ends(now):
+            self.seal_if_full(now)
+            yield
+
+    def carry_on(self, now: Now) -> Iterator[None]:
+        """What is under way goes on, step by step, and nothing else happens."""
+        for _ in self.go_on(now):
             self.seal_if_full(now)
             yield
 
@@ -139,12 +149,15 @@ class Settling(Serving):
                 self._drop_lease(entry.handoff, record.fence - (type(record) not in KEEPS_FENCE))
         for facts in batch.facts:
             self.ledger.stored(facts, awaited=self.waiting.awaited(facts.id))
+        if failed:
+            self._give_up()
         return batch
 
     def lost_touch(self) -> None:
         """Whether the batch in flight is on disk isn't known: nothing is believed until `committed` or `rolled_back`."""
         self.available = False
         self.journal.refuse_waiting()
+        self._give_up()
 
     def rolled_back(self, now: Now) -> None:
         """Nothing since the last commit is on disk: memory goes back to it."""
@@ -161,7 +174,8 @@ class Settling(Serving):
         for handoff, before in dict(undo).items():  # Newest first: the last word is how it was at the last commit.
             self._restore(handoff, before, now)
         for waiter in back:
-            self._go_back(waiter)
+            self._go_back(waiter, now)
+        self._give_up()
 
     def back_in_touch(self, now: Now) -> None:
         """The store takes writes again."""
@@ -177,16 +191,22 @@ class Settling(Serving):
             lease.refusal = None
             lease.checked.clear()  # What was noted as recorded may have been undone.
             self.leases.cap_stalls(lease, before.budget.stall_ms)
+            self.note_questions(before, now)
             self.leases.mind_again(lease)
         if before is None:
             for waiter in (*self.waiting.results_of(handoff), *self.waiting.claims_of(handoff)):
                 self.waiting.remove(waiter)
-                self._go_back(waiter)
+                self._go_back(waiter, now)
         for asked in self.waiting.decisions_of(handoff):
             self.waiting.remove(asked)
-            self._go_back(asked)
+            self._go_back(asked, now)
 
-    def _go_back(self, waiter: Waiter) -> None:
+    def _give_up(self) -> None:
+        """What was under way may be undone as far as it was done: whoever is to be answered for it hears so."""
+        for to in self.backlog.give_up():
+            self.reply(to, StoreUnavailable(NOT_KEPT))
+
+    def _go_back(self, waiter: Waiter, now: Now) -> None:
         """Takes its place again, if there is still something to wait for, and somebody who can be granted it."""
         facts = None if waiter.handoff is None else self.ledger.get(waiter.handoff)
         if waiter.handoff is not None and facts is None:
@@ -199,6 +219,8 @@ class Settling(Serving):
             self.reply(waiter.address, not_a_worker())
         elif self.sessions.of(waiter.address.connection) is None:
             self.reply(waiter.address, StoreUnavailable("The store could not keep this: send the same request again."))
+        elif facts is not None and (answer := self.answer_to(waiter, now)) is not None:
+            self.reply(waiter.address, answer, facts, waiter)  # What was undone came after what it waited for.
         else:
             self.waiting.add(waiter)
 

@@ -11,10 +11,10 @@ from msgspec import Raw, Struct
 
 from dhp_protocol.errors import BudgetExceeded, StoreUnavailable, WrongState
 
-from .budget import Account, Budget, added, budget_exceeded, exceeded
+from .budget import Account, Budget, Shortfall, added, exceeded, redrive_refused, write_refused
 from .facts import CANCELLED, COMPLETED, DEAD, Handoff
 from .moments import Now
-from .notes import nonce_mark
+from .notes import knows_nonce
 from .records import BudgetAdded, Change, Dead, Redriven, Spent
 
 
@@ -33,7 +33,9 @@ def account(handoff: Handoff) -> Account:
 
 def refused_at_a_cap(handoff: Handoff, ancestors: Sequence[Handoff], amounts: Amounts) -> BudgetExceeded | None:
     """Why these amounts can't be spent: the first cap that they would pass, of the handoff or of an ancestor."""
-    return exceeded([account(handoff), *(account(ancestor) for ancestor in ancestors)], amounts.steps, amounts.usd_nano)
+    accounts = [account(handoff), *(account(ancestor) for ancestor in ancestors)]
+    shortfall = exceeded(accounts, amounts.steps, amounts.usd_nano)
+    return None if shortfall is None else write_refused(shortfall, handoff.id)
 
 
 def decide_parking(
@@ -43,6 +45,7 @@ def decide_parking(
     seq: int,
     sha256: str | None,
     state: bytes | None,
+    nonce: str | None,
     now: Now,
 ) -> Change:
     """The handoff is dead because a write would have passed a cap; what that write brought is kept."""
@@ -61,6 +64,7 @@ def decide_parking(
         kept_seq=seq,
         kept_sha256=sha256,
         kept_bytes=0 if state is None else len(state),
+        kept_nonce=nonce,
     )
     return Change(record, state)
 
@@ -141,9 +145,9 @@ def decide_redrive(
         raise StoreUnavailable("The kept checkpoint could not be read: send the same request again.", after_ms=50)
     amounts = Amounts(0, 0) if kept is None else Amounts(kept.steps, kept.usd_nano)
     own = Account(handoff.id, budget, handoff.steps, handoff.usd_nano)
-    refusal = exceeded([own, *(account(ancestor) for ancestor in ancestors)], amounts.steps, amounts.usd_nano)
-    if refusal is not None:
-        raise refusal
+    shortfall = exceeded([own, *(account(ancestor) for ancestor in ancestors)], amounts.steps, amounts.usd_nano)
+    if shortfall is not None:
+        raise redrive_refused(shortfall, handoff.id)
     dead_ms = handoff.dead_ms + max(0, now.wall_ms - handoff.died_at_ms)
     _still_over(handoff, budget, dead_ms, now)
     record = Redriven(
@@ -169,9 +173,10 @@ def _still_over(handoff: Handoff, budget: Budget, dead_ms: int, now: Now) -> Non
         return
     used_ms = now.wall_ms - handoff.first_claimed_at_ms - dead_ms
     if used_ms >= cap_ms:
-        raise budget_exceeded("max_wallclock_ms", cap_ms, used_ms, 1, handoff.id)
+        shortfall = Shortfall("max_wallclock_ms", cap_ms, used_ms, 1, used_ms + 1 - cap_ms, handoff.id)
+        raise redrive_refused(shortfall, handoff.id)
 
 
 def done_before(handoff: Handoff, operation: str, nonce: str | None) -> bool:
     """Whether this operation was carried out on this handoff with this nonce lately."""
-    return nonce is not None and nonce_mark(operation, nonce) in handoff.nonces
+    return nonce is not None and knows_nonce(handoff.nonce_marks, operation, nonce)

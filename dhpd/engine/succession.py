@@ -144,8 +144,11 @@ def _effect_fault(handoff: Handoff, record: EffectBegun) -> str | None:
     if record.approval is None:
         return None
     approval = (handoff.approvals or {}).get(record.approval)
-    usable = approval is not None and approval.decision == "approved" and approval.used_by in (None, record.step)
-    return None if usable else "uses an approval that isn't to be had"
+    if approval is None or approval.decision != "approved" or approval.used_by not in (None, record.step):
+        return "uses an approval that isn't to be had"
+    given_by, hold = approval.decided_token, handoff.hold
+    own = given_by is not None and hold is not None and given_by == hold.token
+    return "uses an approval that its holder gave" if own else None
 
 
 def _request_fault(handoff: Handoff, record: ApprovalRequested) -> str | None:

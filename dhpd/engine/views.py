@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from dhp_protocol.money import usd
-from dhp_protocol.replies import StatusReply
+from dhp_protocol.replies import KeptView, StatusReply
 
 from .budget import budget_view
-from .facts import Handoff
+from .facts import SUSPENDED, Handoff
 from .records import AnyRecord, BudgetAdded, Dispatched
 
-_HIDDEN = frozenset(("session", "nonce", "has_schema", "capable", "keep_checkpoints", "dead_ms"))
+_HIDDEN = frozenset(("session", "nonce", "kept_nonce", "has_schema", "capable", "keep_checkpoints", "dead_ms"))
 """Members of a record that only the daemon needs; a session's name and a nonce are as good as a key."""
 _TIMES = {"not_before_ms": "not_before", "since_ms": "since", "wake_at_ms": "wake_at", "expires_at_ms": "expires_at"}
 _MONEY = {"usd_nano": "usd", "kept_usd_nano": "kept_usd"}
@@ -29,6 +29,8 @@ def rfc3339(wall_ms: int) -> str:
 
 def status_reply(facts: Handoff, lease_left_ms: int | None) -> StatusReply:
     """How a handoff stands."""
+    kept = facts.kept
+    sleeps = facts.status == SUSPENDED and facts.wake_at_ms
     return StatusReply(
         handoff=facts.id,
         kind=facts.kind,
@@ -52,6 +54,8 @@ def status_reply(facts: Handoff, lease_left_ms: int | None) -> StatusReply:
         lease_left_ms=lease_left_ms,
         acked=facts.acked,
         position=facts.position,
+        wake_at=rfc3339(facts.wake_at_ms) if sleeps else None,
+        kept=None if kept is None else KeptView(steps=kept.steps, usd=usd(kept.usd_nano), seq=kept.seq),
     )
 
 

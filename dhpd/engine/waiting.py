@@ -1,16 +1,17 @@
-"""Who waits: for work to claim, or for a handoff to end.
+"""Who waits: for work to claim, for a handoff to end, or for a decision.
 
 Owns the order of arrival, and who comes next when something is freed. Lives outside of what a failed commit undoes: a
 waiter whose grant was undone goes back to its place. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct, UnsetType
 
 from dhp_protocol.messages import RequestId
 
+from .crowd import Crowd
 from .deadlines import Deadlines
 from .line import Line
 from .roles import ADMIN, Caller
@@ -39,6 +40,11 @@ class Waiter:
         self.deadline_ms = deadline_ms
         self.deadline_entry = 0
         self.number = 0
+
+    @property
+    def connection(self) -> int:
+        """Where it was asked."""
+        return self.address.connection
 
 
 class ClaimWaiter(Waiter):
@@ -91,11 +97,11 @@ class Waiting:
     def __init__(self) -> None:
         self._number = 0
         self._deadlines: Deadlines[Waiter] = Deadlines()
-        self._by_kind: dict[str, Line[ClaimWaiter]] = {}
-        self._by_handoff: dict[str, Line[ClaimWaiter]] = {}
-        self._for_orphan: dict[str, Line[ClaimWaiter]] = {}
+        self._by_kind: dict[str, Crowd[ClaimWaiter]] = {}
+        self._by_handoff: dict[str, Crowd[ClaimWaiter]] = {}
+        self._for_orphan: dict[str, Crowd[ClaimWaiter]] = {}
         self._for_result: dict[str, Line[ResultWaiter]] = {}
-        self._for_decision: dict[str, Line[ApprovalWaiter]] = {}
+        self._for_decision: dict[str, dict[str, Line[ApprovalWaiter]]] = {}  # By handoff, and by approval.
         self._by_connection: dict[int, Line[Waiter]] = {}
         self._by_nonce: dict[tuple[str | None, str, str], ClaimWaiter] = {}
         self._claims = 0
@@ -110,48 +116,87 @@ class Waiting:
             self._number += 1
             waiter.number = self._number
         self._deadlines.add(waiter)
-        for lines, key in self._lines_of(waiter):
-            line = lines.get(key)
-            if line is None:
-                line = lines[key] = Line()
-            line.add(waiter)
+        self._by_connection.setdefault(waiter.connection, Line()).add(waiter)
         if isinstance(waiter, ClaimWaiter):
+            for crowds, key in self._crowds_of(waiter):
+                crowd = crowds.get(key)
+                if crowd is None:
+                    crowd = crowds[key] = Crowd()
+                crowd.add(waiter)
             self._claims += 1
             if waiter.nonce is not None:
                 self._by_nonce[waiter.address.caller.token, waiter.worker, waiter.nonce] = waiter
+        else:
+            lines, key = self._line_of(waiter)
+            lines.setdefault(key, Line()).add(waiter)
 
-    def remove(self, waiter: Waiter) -> bool:
-        """It waits no more; tells whether it did."""
-        found = False
-        for lines, key in self._lines_of(waiter):
-            line = lines.get(key)
-            if line is not None and line.remove(waiter):
-                found = True
-                if not line:
-                    del lines[key]
+    def remove(self, waiter: Waiter, *, gone: bool = False) -> bool:
+        """It waits no more; tells whether it did. `gone`: nor does any claim of its connection, which are to be removed as well."""
+        if not _leave(self._by_connection, waiter.connection, waiter):
+            return False
         self._deadlines.remove(waiter)
-        if found and isinstance(waiter, ClaimWaiter):
-            self._claims -= 1
-            key = (waiter.address.caller.token, waiter.worker, waiter.nonce or "")
-            if waiter.nonce is not None and self._by_nonce.get(key) is waiter:
-                del self._by_nonce[key]
-        return found
+        if not isinstance(waiter, ClaimWaiter):
+            lines, key = self._line_of(waiter)
+            _leave(lines, key, waiter)
+            if isinstance(waiter, ApprovalWaiter) and not lines:
+                self._for_decision.pop(waiter.handoff or "")
+            return True
+        for crowds, name in self._crowds_of(waiter):
+            crowd = crowds.get(name)
+            if crowd is not None:
+                if gone:
+                    crowd.leave(waiter.connection)
+                else:
+                    crowd.remove(waiter)
+                if not crowd:
+                    del crowds[name]
+        self._claims -= 1
+        nonce = (waiter.address.caller.token, waiter.worker, waiter.nonce or "")
+        if waiter.nonce is not None and self._by_nonce.get(nonce) is waiter:
+            del self._by_nonce[nonce]
+        return True
 
     def claim_with_nonce(self, worker: str, nonce: str, token: str | None = None) -> ClaimWaiter | None:
         """The same token's and worker's waiting claim with the same nonce."""
         return self._by_nonce.get((token, worker, nonce))
 
-    def first_claim(self, kind: str, handoff: str, *, orphaned: bool) -> ClaimWaiter | None:
-        """Who came first among those that would take this handoff."""
-        lines = [self._by_kind.get(kind), self._by_handoff.get(handoff)]
+    def first_claim(
+        self, kind: str, handoff: str, *, orphaned: bool, gone: Callable[[int], bool]
+    ) -> ClaimWaiter | None:
+        """Who came first among those that would take this handoff; whoever asked on a connection that is `gone` is passed over."""
+        places = [(self._by_kind, kind), (self._by_handoff, handoff)]
         if orphaned:
-            lines.append(self._for_orphan.get(handoff))
-        firsts = (line.first() for line in lines if line is not None)
-        return min((first for first in firsts if first is not None), key=_number, default=None)
+            places.append((self._for_orphan, handoff))
+        while True:
+            firsts = (crowds[key].first() for crowds, key in places if key in crowds)
+            first = min((first for first in firsts if first is not None), key=_number, default=None)
+            if first is None or not gone(first.connection):
+                return first
+            for crowds, key in places:
+                if (crowd := crowds.get(key)) is not None:
+                    crowd.leave(first.connection)
+                    if not crowd:
+                        del crowds[key]
 
     def claims_of(self, handoff: str) -> list[ClaimWaiter]:
         """The claims that wait for this handoff by name."""
         return sorted((*self._by_handoff.get(handoff, ()), *self._for_orphan.get(handoff, ())), key=_number)
+
+    def first_for_end(self, handoff: str) -> Waiter | None:
+        """One of those who wait for this handoff by name, and for nothing more once it has ended."""
+        if (line := self._for_result.get(handoff)) is not None:
+            return line.first()
+        crowd = self._by_handoff.get(handoff) or self._for_orphan.get(handoff)
+        return None if crowd is None else crowd.first()
+
+    def first_for_decision(self, handoff: str, approval: str) -> Waiter | None:
+        """One of those who wait for the decision on this approval of the handoff."""
+        line = self._for_decision.get(handoff, {}).get(approval)
+        return None if line is None else line.first()
+
+    def approvals_awaited(self, handoff: str) -> list[str]:
+        """The approvals of this handoff whose decision somebody waits for."""
+        return list(self._for_decision.get(handoff, ()))
 
     def every_claim(self) -> list[ClaimWaiter]:
         """All waiting claims in the order of arrival."""
@@ -164,11 +209,20 @@ class Waiting:
 
     def decisions_of(self, handoff: str) -> list[ApprovalWaiter]:
         """Who waits for the decision on an approval of this handoff."""
-        return list(self._for_decision.get(handoff, ()))
+        return [waiter for line in self._for_decision.get(handoff, {}).values() for waiter in line]
 
-    def of_connection(self, connection: int) -> list[Waiter]:
-        """What waits on this connection."""
-        return list(self._by_connection.get(connection, ()))
+    def first_of(self, connection: int) -> Waiter | None:
+        """What has waited longest on this connection."""
+        line = self._by_connection.get(connection)
+        return None if line is None else line.first()
+
+    def claims_on(self, connection: int) -> list[ClaimWaiter]:
+        """The claims that wait on this connection."""
+        return [waiter for waiter in self._by_connection.get(connection, ()) if isinstance(waiter, ClaimWaiter)]
+
+    def connections(self) -> list[int]:
+        """Those on which anything waits."""
+        return list(self._by_connection)
 
     def count_of(self, connection: int) -> int:
         """How many requests wait on this connection."""
@@ -187,17 +241,27 @@ class Waiting:
         """When to look again."""
         return self._deadlines.next_ms()
 
-    def _lines_of(self, waiter: Waiter) -> Iterator[tuple[dict[Any, Line[Any]], object]]:
-        yield self._by_connection, waiter.address.connection
+    def _line_of(self, waiter: Waiter) -> tuple[dict[str, Any], str]:
+        assert waiter.handoff is not None, "only a claim may be of any handoff"
         if isinstance(waiter, ApprovalWaiter):
-            yield self._for_decision, waiter.handoff
-        elif isinstance(waiter, ResultWaiter):
-            yield self._for_result, waiter.handoff
-        elif isinstance(waiter, ClaimWaiter):
-            if waiter.handoff is not None:
-                yield self._for_orphan if waiter.only_orphaned else self._by_handoff, waiter.handoff
-            for kind in waiter.kinds:
-                yield self._by_kind, kind
+            return self._for_decision.setdefault(waiter.handoff, {}), waiter.approval
+        return self._for_result, waiter.handoff
+
+    def _crowds_of(self, waiter: ClaimWaiter) -> Iterator[tuple[dict[str, Crowd[ClaimWaiter]], str]]:
+        if waiter.handoff is not None:
+            yield self._for_orphan if waiter.only_orphaned else self._by_handoff, waiter.handoff
+        for kind in waiter.kinds:
+            yield self._by_kind, kind
+
+
+def _leave(lines: dict[Any, Line[Any]], key: object, waiter: Waiter) -> bool:
+    """Leaves a line, which goes with its last; tells whether it stood there."""
+    line = lines.get(key)
+    if line is None or not line.remove(waiter):
+        return False
+    if not line:
+        del lines[key]
+    return True
 
 
 def _number(waiter: Waiter) -> int:

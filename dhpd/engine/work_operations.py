@@ -4,14 +4,16 @@ from msgspec import UNSET
 
 from dhp_protocol.errors import ResultInvalid
 from dhp_protocol.messages import Ack, Cancel, Checkpoint, Complete
-from dhp_protocol.replies import CancelledEvent, CancelReply, CompleteReply, DispatchReply, Empty
+from dhp_protocol.replies import CancelledEvent, CompleteReply, DispatchReply, Empty, StatusAfter
 
+from .backlog import Steps
 from .budget_operations import note_activity, refuse_at_a_cap, spend_with_ancestors
 from .claim_operations import draining
 from .dispatching import PreparedDispatch, decide_ack, decide_cancel, decide_dispatch
 from .facts import RUNNING, Handoff
 from .moments import Now
 from .records import Change
+from .roles import check_parent
 from .settling import Settling
 from .spending import Amounts
 from .waiting import Address
@@ -29,7 +31,8 @@ def dispatch(core: Settling, prepared: PreparedDispatch, to: Address, now: Now) 
     parent = None
     if prepared.request.parent is not UNSET and core.find(prepared.request.parent) is not None:
         parent = core.looked_at = core.look(prepared.request.parent, now)
-    changes = decide_dispatch(prepared, parent, core.purged_fence, now)
+        check_parent(parent, to.caller)
+    changes = decide_dispatch(prepared, parent, to.caller.token, core.purged_fence, now)
     facts = core.change(prepared.handoff, None, changes, now)
     core.reply(to, DispatchReply(handoff=facts.id, created=True, status=facts.status), facts)
 
@@ -61,6 +64,8 @@ def complete(core: Settling, request: Complete, verdict: ResultInvalid | None, t
         take = core.change if decision.refusal is None else core.end_hold
         facts = core.looked_at = take(facts.id, facts, decision.changes, now)
     if decision.refusal is not None:
+        if facts.status == RUNNING:  # Whoever sends a result is alive, and now has to mend it.
+            core.renew(facts, now)
         raise decision.refusal
     core.reply(to, CompleteReply(duplicate=decision.duplicate), facts)
 
@@ -69,13 +74,21 @@ def cancel(core: Settling, request: Cancel, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
     reason = None if request.reason is UNSET else request.reason
     facts = _cancel_one(core, facts, reason, now)
+    answer = StatusAfter(status=facts.status)
     if request.children:
-        for descendant in core.ledger.descendants(facts.id):
-            core.seal_if_full(now)
-            _cancel_one(core, core.look(descendant.id, now), reason, now)
-        core.reply_of_all(to, CancelReply(status=facts.status))
+        core.backlog.begin(_cancel_descendants(core, facts.id, reason, answer, to), now, to)
     else:
-        core.reply(to, CancelReply(status=facts.status), facts)
+        core.reply(to, answer, facts)
+
+
+def _cancel_descendants(core: Settling, name: str, reason: str | None, answer: StatusAfter, to: Address) -> Steps:
+    """Those that come meanwhile as well, by way of some that are still live: what has ended takes no children."""
+    now = yield
+    while (descendant := next(iter(core.ledger.descendants(name)), None)) is not None:
+        core.seal_if_full(now)
+        _cancel_one(core, core.look(descendant, now), reason, now)
+        now = yield
+    core.reply_of_all(to, answer)
 
 
 def _cancel_one(core: Settling, facts: Handoff, reason: str | None, now: Now) -> Handoff:

@@ -13,7 +13,7 @@ import msgspec
 
 from dhp_protocol.errors import ERROR_BY_CODE
 
-from .bounds import BeyondBounds, Bounds, Gone
+from .bounds import BeyondBounds, Bounds, Gone, Unfinished
 from .worker import Ask, Refusal, Told
 
 START_WITHIN_S = 30.0
@@ -24,12 +24,16 @@ _decode_refusal = msgspec.json.Decoder(Refusal).decode
 
 
 class Process:
-    """A running one. After `BeyondBounds` or `Gone` it is of no more use."""
+    """A running one. After `BeyondBounds` or `Gone` it is of no more use.
+
+    `used_s` is the processor time that what it was asked has taken so far.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process, bounds: Bounds) -> None:
         self._process = process
         self._bounds = bounds
         self._number = 0
+        self.used_s = 0.0
 
     @classmethod
     async def start(cls, bounds: Bounds) -> "Process":
@@ -54,7 +58,9 @@ class Process:
         return started
 
     async def ask(self, task: str, *parts: bytes) -> bytes:
-        """What the task answers; raises the `DHPError` that it refuses with, `BeyondBounds`, and `Gone`."""
+        """What the task answers; raises the `DHPError` that it refuses with, `Unfinished`, `BeyondBounds`, and `Gone`."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -76,6 +82,12 @@ class Process:
         except asyncio.IncompleteReadError:
             await self.end()
             raise Gone from None
+        finally:
+            if self._process.returncode is not None:  # Nobody tells how much it took: no more than this.
+                self.used_s += min(loop.time() - began_s, self._bounds.cpu_s)
+        self.used_s += told.used_s
+        if told.unfinished:
+            raise Unfinished
         if told.refusal:
             refusal = _decode_refusal(body)
             raise ERROR_BY_CODE[refusal.code](refusal.message, **refusal.details)

@@ -38,7 +38,6 @@ class Tasks:
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._validators: OrderedDict[bytes, Validator] = OrderedDict()
-        self._size = 0
         self.by_name: dict[str, Callable[..., bytes]] = {
             "name": name,
             "canonical": canonical_form,
@@ -68,11 +67,9 @@ class Tasks:
             validator = self._validators[schema] = compile_schema(schema, compile_pattern)
         except (RecursionError, MemoryError):
             raise schema_beyond_bounds() from None
-        self._size += validator.size
-        while self._size > MAX_SUBSCHEMAS and len(self._validators) > 1:
-            _, dropped = self._validators.popitem(last=False)
-            self._size -= dropped.size
-            del dropped
+        # Counted anew each time: a task may be left unfinished between any two lines.
+        while len(self._validators) > 1 and sum(each.size for each in self._validators.values()) > MAX_SUBSCHEMAS:
+            self._validators.popitem(last=False)
             gc.collect()  # Its nodes refer to one another.
         return validator
 

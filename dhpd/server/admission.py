@@ -1,7 +1,7 @@
 """Admission: who speaks on each connection, and what one may do before it has said who.
 
 Owns what a connection gets until its `hello` is accepted, where a token is required: small frames, a few seconds, three
-tries. Does not own what a role may do (`dhpd.engine.roles`), nor what a token is (`tokens`).
+tries, and a place in half of the room. Does not own what a role may do (`dhpd.engine.roles`), nor what a token is (`tokens`).
 """
 
 import asyncio
@@ -28,13 +28,18 @@ class Admission:
         self._tokens = tokens
         self._hello_within_ms = config.hello_within_ms
         self._max_frame_bytes = config.max_frame_bytes
+        self._max_strangers = max(1, config.max_connections // 2)
         self._callers: dict[int, Caller] = {}
         self._refusals: dict[int, int] = {}
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
 
+    def has_room(self, connection: Connection) -> bool:
+        """Whether it may stay: strangers take half of the places at most, so that who has a token finds one."""
+        return not self._is_stranger(connection) or len(self._deadlines) < self._max_strangers
+
     def opened(self, connection: Connection) -> None:
         """A connection has come. File modes guard a unix socket, so whoever is there needs no token."""
-        if self._tokens is None or not connection.over_tcp:
+        if not self._is_stranger(connection):
             self._callers[connection.number] = ADMIN
             return
         connection.bound_frames(min(STRANGER_FRAME_BYTES, self._max_frame_bytes))
@@ -87,6 +92,10 @@ class Admission:
         """The connection is gone."""
         self._callers.pop(connection, None)
         self._stop_waiting(connection)
+
+    def _is_stranger(self, connection: Connection) -> bool:
+        """Whether who has come there has to say hello with a token."""
+        return self._tokens is not None and connection.over_tcp
 
     def _stop_waiting(self, connection: int) -> None:
         self._refusals.pop(connection, None)

@@ -7,6 +7,7 @@ and no faster than the peer reads. Does not own when something may leave (`dhpd.
 import asyncio
 import logging
 from collections import Counter, deque
+from contextlib import nullcontext
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec import Struct
 from dhp_protocol.errors import DHPError, Internal, StoreUnavailable
 from dhp_protocol.replies import error_reply_body, reply_body
 from dhpd.engine.facts import RUNNING
-from dhpd.engine.lookups import Lookup, first_seq_shown
+from dhpd.engine.lookups import ExportLookup, Lookup, first_seq_shown
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Notice, Reply
 from dhpd.engine.waiting import Address
@@ -46,6 +47,7 @@ class Answers:
         self._seqs_in_use: dict[str, Counter[int]] = {}
         self._reads: dict[tuple[int, bool], deque[Reply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._exporting = asyncio.Lock()  # Making a page takes the loop many steps: one at a time, whoever asks.
 
     async def stop(self) -> None:
         """The connections are gone: gives up what is still being read for them."""
@@ -127,7 +129,8 @@ class Answers:
     async def _resolve(self, reply: Reply) -> Struct | DHPError:
         try:
             lookup: Any = reply.answer
-            return await resolve(lookup, self._store, self._max_frame_bytes, self._lease_left)
+            async with self._exporting if isinstance(lookup, ExportLookup) else nullcontext():
+                return await resolve(lookup, self._store, self._max_frame_bytes, self._lease_left)
         except DHPError as error:
             return error
         except DiskError as error:

@@ -6,10 +6,9 @@ Owns which capability sets are kept in memory. Does not own what they mean (`dhp
 import asyncio
 from collections import OrderedDict
 
-import msgspec
-from msgspec import Raw, Struct
-
 from dhpd.engine.capabilities import Capabilities, capabilities_of
+
+from .intent_members import capabilities_in
 
 LONG_SET_BYTES = 8 * 1024
 """Reading a longer one takes more than a moment, so it is done off the loop."""
@@ -33,7 +32,7 @@ class CapabilitySets:
 
     async def take_up(self, handoff: str, intent: bytes) -> None:
         """Reads the set from an intent's canonical bytes, and keeps it."""
-        raw = _members_of(intent).capabilities
+        raw = capabilities_in(intent)
         size = len(bytes(raw))
         if size > LONG_SET_BYTES:
             found = await asyncio.to_thread(capabilities_of, raw)
@@ -48,10 +47,3 @@ class CapabilitySets:
     def _drop(self, handoff: str) -> None:
         _, size = self._kept.pop(handoff, (None, 0))
         self._kept_bytes -= size
-
-
-class _Members(Struct):
-    capabilities: Raw
-
-
-_members_of = msgspec.json.Decoder(_Members).decode

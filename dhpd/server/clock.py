@@ -15,6 +15,11 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def monotonic_s() -> float:
+    """Seconds since some fixed moment, as exactly as can be told: for how long something takes."""
+    return time.perf_counter()
+
+
 def wall_ms() -> int:
     """Unix time in milliseconds."""
     return time.time_ns() // 1_000_000

@@ -1,11 +1,12 @@
 """One connection: bytes in, frames to the desk, bytes out, and no more than a bound of either.
 
-Owns framing, back-pressure, half-close, and the way a connection ends. Knows nothing of leases or handoffs: what a request
-means is the desk's business.
+Owns framing, back-pressure, half-close, and the way a connection ends. Does not own when its turn is (`turns`). Knows nothing
+of leases or handoffs: what a request means is the desk's business.
 """
 
 import asyncio
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
@@ -18,17 +19,16 @@ from dhp_protocol.messages import AnyRequest, RequestId
 from dhp_protocol.replies import error_reply_body
 from dhpd.config import Config
 
-from .long_frames import LONG_BODY_BYTES, decode_long
+from .long_frames import LONG_BODY_BYTES, LongFrames
 from .peers import has_ended, is_local, keep_alive
+from .turns import Turns
 
 DRAIN_S = 1.0
 """How long a connection that is closed after an answer is still read from, so that the answer arrives."""
 UNREAD_S = 30.0
 """How long a peer that has ended its input may leave its answers unread."""
-TURN_FRAMES = 64
-"""So many frames of one connection are taken in, then the others have their turn."""
-TURN_BYTES = 64 * 1024
-"""A read of so many bytes is a turn's worth: the loop would read on for as long as the peer sends."""
+LONG_READ_BYTES = 64 * 1024
+"""A read of so many bytes always lines up: the loop would read on for as long as the peer sends."""
 
 
 class Desk(Protocol):
@@ -57,7 +57,7 @@ class Desk(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, number: int, desk: Desk, config: Config) -> None:
+    def __init__(self, number: int, desk: Desk, config: Config, turns: Turns, long_frames: LongFrames) -> None:
         self.number = number
         self.local = False
         self.over_tcp = True
@@ -66,12 +66,13 @@ class Connection(asyncio.Protocol):
         self.writable.set()
         self._desk = desk
         self._config = config
+        self._turns = turns
+        self._long_frames = long_frames
         self._framer = Framer(config.max_frame_bytes)
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._taken_bytes = 0  # Since there was last nothing to answer.
         self._more = False  # There may be frames in the framer that haven't been taken in.
-        self._turn: asyncio.Handle | None = None
         self._long: asyncio.Task[None] | None = None  # Takes in a long frame; those behind it wait in the framer.
         self._paused = False
         self._input_ended = False
@@ -95,8 +96,14 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def data_received(self, data: bytes) -> None:
-        if not self._closing:
-            self._take_in(data)
+        if self._closing:
+            return
+        self._framer.hold(data)
+        is_long = len(data) >= LONG_READ_BYTES
+        if is_long or not self._turns.take_at_once(self):
+            self._more = True
+            self._turns.line_up(self, new=not is_long)
+            self._consider_reading()
 
     def eof_received(self) -> bool:
         if not self._input_ended:
@@ -113,7 +120,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._closing = True
         self.writable.set()
-        for handle in (self._turn, self._last_moment, self._unread, self._long):
+        self._turns.leave(self)
+        for handle in (self._last_moment, self._unread, self._long):
             if handle is not None:
                 handle.cancel()
         self._desk.closed(self)
@@ -128,6 +136,24 @@ class Connection(asyncio.Protocol):
             self._unread.cancel()
         self.writable.set()
         self._consider_reading()
+
+    # --- the turns' side ---------------------------------------------------------------------------------------------
+
+    def take_turn(self, is_over: Callable[[], bool]) -> None:
+        """Takes what has come to the desk, no more than can be answered; the framer keeps the rest."""
+        if self._closing:
+            return
+        self._more = False
+        frames = self._framer.frames()
+        for item in frames:
+            self._take(item)
+            if self._closing:  # Nothing after what closes is taken in, and its answer ends the connection.
+                break
+            if self._full() or is_over():
+                frames.close()
+                self._more = self._framer.held_bytes > 0
+                break
+        self._worked()
 
     # --- the desk's side ---------------------------------------------------------------------------------------------
 
@@ -183,20 +209,6 @@ class Connection(asyncio.Protocol):
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _take_in(self, data: bytes = b"") -> None:
-        """Takes what has come to the desk, a turn's worth and no more than can be answered; the framer keeps the rest."""
-        self._more = len(data) >= TURN_BYTES
-        for taken, item in enumerate(self._framer.feed(data), 1):
-            self._take(item)
-            if self._closing:
-                break
-            if taken == TURN_FRAMES or self._full():
-                self._more = True
-                break
-        if self._closing:
-            self._more = False  # Nothing after what closes is taken in, and its answer ends the connection.
-        self._worked()
-
     def _take(self, item: Frame | Fault) -> None:
         if isinstance(item, Frame):
             self._decode(item)
@@ -210,7 +222,7 @@ class Connection(asyncio.Protocol):
         self.unanswered += 1
         self._taken_bytes += len(frame.body)
         if len(frame.body) > LONG_BODY_BYTES:
-            self._long = asyncio.get_running_loop().create_task(self._decode_long(frame))
+            self._long = asyncio.get_running_loop().create_task(self._take_long(frame))
             return
         try:
             request = decode_request(frame.body, self._config.max_depth)
@@ -219,16 +231,19 @@ class Connection(asyncio.Protocol):
         else:
             self._desk.request(self, request, frame.counted)
 
-    async def _decode_long(self, frame: Frame) -> None:
+    async def _take_long(self, frame: Frame) -> None:
         try:
-            explain = partial(self._desk.explain, self)
-            request = await decode_long(frame.body, self._config.max_depth, explain)
+            await self._long_frames.take(
+                frame.body, partial(self._desk.explain, self), partial(self._take_decoded, frame.counted)
+            )
         except RequestFault as fault:
             self._long = None
             self._answer_fault(fault, frame.counted)
-        else:
-            self._long = None
-            self._desk.request(self, request, frame.counted)
+            self._worked()
+
+    def _take_decoded(self, counted: bool, request: AnyRequest) -> None:
+        self._long = None
+        self._desk.request(self, request, counted)
         self._worked()
 
     def _answer_fault(self, fault: RequestFault, counted: bool) -> None:
@@ -264,13 +279,8 @@ class Connection(asyncio.Protocol):
         elif not want and self._paused:
             self._paused = False
             self._transport.resume_reading()
-        if self._more and not full and self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._turn = None
-        if not self._closing:
-            self._take_in()
+        if self._more and not full:
+            self._turns.line_up(self)
 
     def _left_unread(self) -> None:
         """A peer that is there may read when it likes; one that won't send anything more is given up."""

@@ -33,16 +33,18 @@ from dhpd.store.backend import DiskError, StoreBackend, StoreError
 from dhpd.store.group_commit import GroupCommit
 from dhpd.store.sqlite import SqliteStore
 
-from .clock import Clock, wall_ms
+from .clock import Clock, monotonic_s, wall_ms
 from .connection import Connection
 from .desk import Desk
 from .directory import DataDirectory, DirectoryInUse
 from .listeners import AddressTaken, SocketFile, addresses_of, listen, socket_files
+from .long_frames import LongFrames
 from .open_files import fitted_to_open_files
 from .pruner import Pruner
 from .reporting import Reporter
 from .ticker import Ticker
 from .tokens import Tokens
+from .turns import Turns
 
 SWITCH_INTERVAL_S = 0.0005
 """The store's thread takes the GIL back once a row: the default of 5 ms would stall it behind any busy stretch."""
@@ -104,6 +106,7 @@ class Daemon:
             loaded.tail,
             loaded.extensions,
             loaded.counts,
+            loaded.dead_children,
             head=loaded.head,
             covered=loaded.covered,
             now=self._clock.now(),
@@ -115,7 +118,9 @@ class Daemon:
             self._store.durability,
             lambda: (self._commits.commits, self._commits.records),
         )
-        self._ticker = Ticker(engine, self._clock, self._ticked, self._fail)
+        self._turns = Turns(monotonic_s, asyncio.get_running_loop().call_soon)
+        self._long_frames = LongFrames(config.max_depth, monotonic_s)
+        self._ticker = Ticker(engine, self._clock, self._turns, self._ticked, self._fail)
         self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke, self._tokens)
         self._writer = asyncio.create_task(self._commits.run())
         self._writer.add_done_callback(self._task_ended)
@@ -139,7 +144,7 @@ class Daemon:
         self._pruning = asyncio.create_task(pruner.run())
 
     async def stop(self) -> None:
-        """Ends: waiting claims hear of it, what was decided is written, leases live on."""
+        """Ends: waiting claims hear of it, what is under way goes on to its end for a while, what was decided is written, leases live on."""
         for server in self._servers:
             server.close()
         for file in self._socket_files:
@@ -151,11 +156,12 @@ class Daemon:
         if self._pruning is not None:
             self._pruning.cancel()
             await asyncio.gather(self._pruning, return_exceptions=True)
-        self._engine.drain()
+        self._engine.drain(self._clock.now())
         self._desk.answers.deliver()
         if self.failure is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_WITHIN_S):
+                    await self._ticker.finish()
                     await self._commits.flushed()
         self._desk.answers.deliver()
         for connection in list(self._desk.connections.values()):
@@ -171,7 +177,7 @@ class Daemon:
             await self._store.close()
 
     def _connection(self) -> Connection:
-        return Connection(next(self._numbers), self._desk, self._config)
+        return Connection(next(self._numbers), self._desk, self._config, self._turns, self._long_frames)
 
     def _poke(self) -> None:
         self._commits.poke()

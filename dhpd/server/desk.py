@@ -6,7 +6,6 @@ Does not own what must be had first (`preparing`), nor what happens afterwards (
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from msgspec import UNSET
 
@@ -29,7 +28,6 @@ from dhp_protocol.messages import (
     Stats,
     Unwatch,
     Watch,
-    intent_bytes,
 )
 from dhp_protocol.replies import Empty
 from dhpd.config import Config
@@ -37,6 +35,7 @@ from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
 from dhpd.engine.operations import Engine
 from dhpd.engine.roles import Caller, check_role
 from dhpd.engine.waiting import Address
+from dhpd.sandbox.fairness import asker_of
 from dhpd.store.backend import StoreBackend
 
 from .admission import STRANGER, Admission, unauthenticated
@@ -44,9 +43,10 @@ from .answers import Answers, mistake, unreadable
 from .claim_order import ClaimOrder
 from .clock import Clock
 from .connection import Connection
+from .costs import is_cheap
 from .importing import Imports
 from .lanes import Lanes, Queued, Work, lane_of
-from .preparing import LONG_TEXT_BYTES, Preparing
+from .preparing import Preparing
 from .reporting import Reporter
 from .tokens import Tokens
 from .watching import Watches
@@ -90,7 +90,8 @@ class Desk:
     # --- connections -------------------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        if len(self.connections) >= self._config.max_connections:
+        full = len(self.connections) >= self._config.max_connections
+        if full or not self._admission.has_room(connection):
             return False
         self.connections[connection.number] = connection
         self._engine.open(connection.number, local=connection.local)
@@ -129,7 +130,8 @@ class Desk:
         self._poke()
 
     async def explain(self, connection: Connection, body: bytes) -> RequestFault | None:
-        return await self._preparing.explain(connection.number, body, self._config.max_depth)
+        caller = self._admission.caller(connection.number)
+        return await self._preparing.explain(asker_of(connection.number, caller), body, self._config.max_depth)
 
     async def stop(self) -> None:
         """The connections are gone: gives up what is still being read or prepared for them."""
@@ -246,7 +248,9 @@ class Desk:
     # --- dispatch ----------------------------------------------------------------------------------------------------
 
     def _begin_dispatch(self, request: Dispatch, to: Address, lane: str) -> Work | None:
-        if LONG_TEXT_BYTES < intent_bytes(request) <= self._limits.max_intent_bytes:
+        members = (request.inputs, request.output_schema, request.budget, request.capabilities)
+        texts = [bytes(member) for member in members if member is not UNSET]
+        if sum(map(len, texts)) <= self._limits.max_intent_bytes and not is_cheap(texts):
             return self._dispatch_long(request, to, lane)
         self._begin_prepared(prepare_dispatch(request, self._limits), to)
         return None
@@ -256,31 +260,25 @@ class Desk:
         if self.lanes.line_up(prepared, to, prepared.handoff):
             return
         try:
-            checked = self._preparing.check_here(prepared)
+            work = self._preparing.dispatch(prepared, to)
         except SchemaInvalid as error:
             self.refuse(to, error)
             return
-        if checked and not self._engine.missing(prepared):
-            self._dispatch(prepared, to)
+        if work is None:
+            self._decided(to)
         else:
-            self.lanes.later(prepared.handoff, to, self._dispatch_loaded(prepared, to, checked=checked))
+            self.lanes.later(prepared.handoff, to, self._dispatch_later(work, to))
 
     async def _dispatch_long(self, request: Dispatch, to: Address, lane: str) -> None:
-        prepared = await self._preparing.name(request, to.connection)
-        if lane == prepared.handoff:  # It was named: what stands in this lane is behind it.
-            await self._dispatch_loaded(prepared, to, checked=self._preparing.check_here(prepared))
-        else:
+        prepared = await self._preparing.name(request, to)
+        if lane != prepared.handoff:
             self._begin_prepared(prepared, to)
+        else:  # It was named: what stands in this lane is behind it.
+            await self._dispatch_later(self._preparing.dispatch(prepared, to), to)
 
-    async def _dispatch_loaded(self, prepared: PreparedDispatch, to: Address, *, checked: bool) -> None:
-        if not checked:
-            await self._preparing.check(prepared, to.connection)
-        # Only now, so that what the store said is still so when the engine decides.
-        missing = partial(self._engine.missing, prepared)
-        await self._preparing.execute_loaded(missing, lambda: self._dispatch(prepared, to))
-
-    def _dispatch(self, prepared: PreparedDispatch, to: Address) -> None:
-        self._engine.dispatch(prepared, to, self._clock.now())
+    async def _dispatch_later(self, work: Work | None, to: Address) -> None:
+        if work is not None:
+            await work
         self._decided(to)
 
 

@@ -1,7 +1,7 @@
 """Bundles on their way in: taken in part by part, checked off the loop, applied as a whole.
 
-Owns which connection is in the middle of which bundle, and that a plan is of the moment in which the engine gets it. Does not
-own what may stand in a bundle, nor what becomes of it (`dhpd.engine.porting`).
+Owns which connection is in the middle of which bundle, for how long it may be silent, and that a plan is of the moment in which
+the engine gets it. Does not own what may stand in a bundle, nor what becomes of it (`dhpd.engine.porting`).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from dhp_protocol.bundle import line_fault
-from dhp_protocol.errors import Overloaded
+from dhp_protocol.errors import InvalidRequest, Overloaded
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import HandoffId, Import
 from dhp_protocol.replies import Empty
@@ -19,8 +19,10 @@ from dhpd.engine.arriving import Arrival
 from dhpd.engine.facts import Handoff
 from dhpd.engine.operations import Engine
 from dhpd.engine.porting import Plan, plan_extension, plan_new
+from dhpd.engine.porting_operations import Arrived
 from dhpd.engine.records import AnyRecord
 from dhpd.engine.waiting import Address
+from dhpd.sandbox.fairness import Asker, asker_of
 from dhpd.store.backend import StoreBackend
 
 from .clock import Clock
@@ -32,6 +34,8 @@ MAX_OPEN = 8
 RECORDS_AT_ONCE = 1_000
 PLANNED_AT_MOST = 5
 """How often a plan is made anew because the handoff has changed meanwhile."""
+SILENT_AT_MOST_S = 60.0
+"""So long a bundle waits for its next part; then its place is free for another."""
 ANY_BUNDLE = "import"
 
 
@@ -43,11 +47,17 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 
 
 class _Opened:
-    __slots__ = ("arrival", "lane")
+    __slots__ = ("arrival", "lane", "silence")
 
     def __init__(self, lane: str, limits: Limits) -> None:
         self.lane = lane
         self.arrival = Arrival(limits)
+        self.silence: asyncio.TimerHandle | None = None  # Runs while the next part is awaited.
+
+    def stop_waiting(self) -> None:
+        if self.silence is not None:
+            self.silence.cancel()
+            self.silence = None
 
 
 class Imports:
@@ -70,48 +80,63 @@ class Imports:
         self._limits = limits
         self._connections = connections
         self._opened: dict[int, _Opened] = {}
+        self._given_up: dict[int, int] = {}  # By connection: how far its bundle had come.
 
     def lane(self, connection: int, request: Import) -> str:
         """Which handoff this part of a bundle is about: what its connection asks about that stands behind it."""
         opened = self._opened.get(connection)
         if opened is None:
             opened = self._opened[connection] = _Opened(_named_in(request), self._limits)
+        opened.stop_waiting()
         return opened.lane
 
     def drop(self, connection: int) -> None:
         """The connection is gone, or its bundle is done with."""
-        self._opened.pop(connection, None)
+        opened = self._opened.pop(connection, None)
+        if opened is not None:
+            opened.stop_waiting()
+        self._given_up.pop(connection, None)
+
+    def _give_up(self, connection: int) -> None:
+        """Whoever says nothing for long keeps no place that others want."""
+        self._given_up[connection] = self._opened.pop(connection).arrival.line
 
     async def take(self, request: Import, to: Address) -> None:
         """Takes the next lines, and with the last one what all came to. Whatever is refused is the end of that bundle."""
-        self.lane(to.connection, request)
+        lane = self.lane(to.connection, request)
+        opened = self._opened[to.connection]
+        arrival = opened.arrival
         try:
-            arrival = self._opened[to.connection].arrival
+            given_up = self._given_up.pop(to.connection, 0)
+            if given_up and lane == ANY_BUNDLE:
+                raise _too_late(given_up + 1)
             if not arrival.line and len(self._opened) > MAX_OPEN:
                 raise Overloaded("Too many bundles are on their way in: try again later.", after_ms=1_000)
             await asyncio.to_thread(arrival.take, [bytes(line) for line in request.records])
             if not arrival.whole and to.connection in self._connections:
                 self._engine.reply(to, Empty())
+                loop = asyncio.get_running_loop()
+                opened.silence = loop.call_later(SILENT_AT_MOST_S, self._give_up, to.connection)
                 return
             if arrival.whole:
-                await self._check_schema(arrival, to.connection)
+                await self._check_schema(arrival, asker_of(to.connection, to.caller))
                 await self._apply(arrival, request, to)
         except BaseException:
             self.drop(to.connection)
             raise
         self.drop(to.connection)
 
-    async def _check_schema(self, arrival: Arrival, connection: int) -> None:
+    async def _check_schema(self, arrival: Arrival, asker: Asker) -> None:
         """As at a dispatch, and as at a complete: nothing comes in this way that would be refused there."""
         named, intent = arrival.named, arrival.intent
         assert named is not None
         assert intent is not None
         if not named.has_schema:
             return
-        await self._schemas.check(named.handoff, bytes(intent.output_schema), connection)
+        await self._schemas.check(named.handoff, bytes(intent.output_schema), asker)
         if arrival.result is not None:
             line, result = arrival.result
-            verdict = await self._schemas.judge(named.handoff, result, connection)
+            verdict = await self._schemas.judge(named.handoff, result, asker)
             if verdict is not None:
                 raise line_fault(line, f"holds a result that doesn't fit the output schema: {verdict}")
 
@@ -123,7 +148,7 @@ class Imports:
             present = self._engine.ledger.get(handoff)
             plan = await self._plan(arrival, present)
             if self._engine.ledger.get(handoff) is present:
-                self._engine.import_(request, handoff, plan, to, self._clock.now())
+                self._engine.execute(request, to, self._clock.now(), Arrived(handoff, plan))
                 return
         raise Overloaded("The handoff changes all the time: try again when it is at rest.", after_ms=1_000)
 
@@ -146,6 +171,12 @@ class Imports:
                 break
             records += (stored.record for stored in page)
         return [*records, *(entry.record for entry in pending)]
+
+
+def _too_late(line: int) -> InvalidRequest:
+    return line_fault(
+        line, f"came more than {SILENT_AT_MOST_S:.0f} s after the one before: send the bundle again from its first line"
+    )
 
 
 def _named_in(request: Import) -> str:

@@ -6,7 +6,7 @@ prepared (`preparing`).
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any, Protocol
@@ -50,12 +50,13 @@ class Lanes:
         self._begins = begins
         self._cleared = cleared
         self._lanes: dict[tuple[int, str], deque[tuple[Queued, Address]]] = {}
+        self._taken_by: Counter[int] = Counter()  # How many lanes of each connection.
         self._lane_numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def busy(self, connection: int) -> bool:
         """Whether anything of this connection is being prepared."""
-        return any(number == connection for number, _ in self._lanes)
+        return connection in self._taken_by
 
     def taken(self, lane: str) -> bool:
         """Whether anything in that lane is being prepared, whosever it is."""
@@ -84,6 +85,7 @@ class Lanes:
         key = (to.connection, lane or f"#{next(self._lane_numbers)}")  # About no handoff: nothing lines up behind it.
         assert key not in self._lanes, "who finds a lane taken lines up in it"
         self._lanes[key] = deque()
+        self._taken_by[to.connection] += 1
         task = asyncio.get_running_loop().create_task(self._clear(key, to, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -99,7 +101,11 @@ class Lanes:
         except Exception:
             _log.exception("a request could not be carried out")
             self._begins.refuse(to, mistake())
-        for request, address in self._lanes.pop(key):  # In order: if one has to wait, those after it line up behind it.
+        line = self._lanes.pop(key)
+        self._taken_by[key[0]] -= 1
+        if not self._taken_by[key[0]]:
+            del self._taken_by[key[0]]
+        for request, address in line:  # In order: if one has to wait, those after it line up behind it.
             self._begins.enter(request, address, left=key[1])
         self._cleared(key[0])
 

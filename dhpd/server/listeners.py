@@ -4,6 +4,7 @@ Owns how an address is written, which ones need `--insecure`, and stale socket f
 """
 
 import asyncio
+import errno
 import ipaddress
 import os
 import socket
@@ -81,10 +82,18 @@ async def listen(
     try:
         server = await loop.create_server(protocol, address.host, address.port, backlog=BACKLOG)
     except OSError as error:
-        raise AddressTaken(f"{address.host}:{address.port} can't be listened on: {error.strerror or error}.") from None
+        raise AddressTaken(f"{address.host}:{address.port} can't be listened on: {_why(error)}.") from None
     except UnicodeError:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: that is no host's name.") from None
     return server, [_written(sock.getsockname()) for sock in server.sockets]
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            "another process does, perhaps another dhpd; choose where with --listen HOST:PORT (port 0 takes a free one)"
+        )
+    return error.strerror or str(error)
 
 
 def _written(name: tuple[str, int]) -> str:

@@ -6,12 +6,16 @@ a reading is done again where the handoff may have been forgotten since.
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 
 from dhpd.engine.facts import Handoff
 from dhpd.engine.operations import Engine
 from dhpd.store.backend import StoreBackend
 
 from .clock import Clock
+
+READ_AT_ONCE = 32
+"""Whoever waits for these goes on in one pass of the loop, all of them."""
 
 _Reading = tuple[Handoff, int] | None
 """The facts, and which position was durable when they were read. None: the store has none."""
@@ -55,9 +59,10 @@ class Loader:
         return await asyncio.gather(*(asyncio.shield(future) for future in futures))
 
     async def _read(self) -> None:
-        """All that was asked for meanwhile is one read."""
+        """What was asked for meanwhile is one read, as far as it may be."""
         while self._wanted:
-            self._reading, self._wanted = self._wanted, {}
+            for handoff in list(islice(self._wanted, READ_AT_ONCE)):
+                self._reading[handoff] = self._wanted.pop(handoff)
             read_after = self._engine.journal.durable
             try:
                 by_id = {facts.id: facts for facts in await self._store.facts_of(list(self._reading))}

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from dhp_protocol.errors import ResultInvalid, SchemaInvalid
 from dhpd.sandbox.bounds import BeyondBounds
+from dhpd.sandbox.fairness import Asker
 from dhpd.sandbox.queueing import Queue
 from dhpd.schemas.compiling import Validator, compile_schema
 from dhpd.schemas.sites import Search
@@ -86,11 +87,11 @@ class Schemas:
             self._compile(held)
         self._hold(handoff, held)
 
-    async def check(self, handoff: str, schema: bytes, connection: int) -> None:
+    async def check(self, handoff: str, schema: bytes, asker: Asker) -> None:
         """As `check_here`, whatever it takes; raises `SchemaInvalid`, and `Overloaded`."""
         if schema not in self._by_text:
             try:
-                await self._queue.ask(connection, "check", schema)
+                await self._queue.ask(asker, "check", schema)
             except BeyondBounds:
                 raise schema_beyond_bounds() from None
         self.take_up(handoff, schema)
@@ -110,10 +111,10 @@ class Schemas:
             raise NotHere
         return verdict
 
-    async def judge(self, handoff: str, result: bytes, connection: int) -> ResultInvalid | None:
+    async def judge(self, handoff: str, result: bytes, asker: Asker) -> ResultInvalid | None:
         """As `judge_here`, whatever it takes; raises `Overloaded`."""
         try:
-            await self._queue.ask(connection, "judge", self._held[handoff].schema, result)
+            await self._queue.ask(asker, "judge", self._held[handoff].schema, result)
         except ResultInvalid as verdict:
             return verdict
         except SchemaInvalid as error:

@@ -1,7 +1,8 @@
 """The tick: one timer for all that is due.
 
-Owns the order in which a tick does its work: one reading of the clock, then everything that waits on the sockets, then
-the end of what was due at that reading: a slice at a time, so that many ends hold up nobody, while time stands still.
+Owns the order in which a tick does its work: one reading of the clock, then everything that waits on the sockets or in line
+(`turns`), then the end of what was due at that reading: a slice at a time, so that many ends hold up nobody, while time stands
+still.
 Neither asyncio nor uvloop reads sockets before a due timer by itself, so a daemon that was stopped would otherwise end
 every lease whose renewal lies unread.
 """
@@ -13,6 +14,7 @@ from dhpd.engine.moments import Now
 from dhpd.engine.settling import Settling
 
 from .clock import Clock, monotonic_ms, wall_ms
+from .turns import Turns
 
 POLLS = 2
 """Turns of the loop between the reading and the ends: the poll of one of them takes in what waits."""
@@ -25,13 +27,19 @@ SLICE_MS = 1
 
 class Ticker:
     def __init__(
-        self, engine: Settling, clock: Clock, after_tick: Callable[[], None], failed: Callable[[Exception], None]
+        self,
+        engine: Settling,
+        clock: Clock,
+        turns: Turns,
+        after_tick: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """`after_tick` is called when a tick has done its work, or a slice of it; `failed` when it couldn't, and there are
         no more ticks.
         """
         self._engine = engine
         self._clock = clock
+        self._turns = turns
         self._after_tick = after_tick
         self._failed = failed
         self._timer: asyncio.Handle | None = None
@@ -48,17 +56,31 @@ class Ticker:
         if self._timer is not None:
             self._timer.cancel()
 
+    async def finish(self) -> None:
+        """After `stop`: what is under way comes to its end, a slice at a time, for as long as that takes."""
+        while self._engine.backlog:
+            now = self._clock.now()
+            _slice(self._engine.carry_on(now))
+            self._after_tick()
+            await asyncio.sleep(0)
+
     def reconsider(self) -> None:
         """Something may be due earlier than the tick that is scheduled."""
         if self._ticking or self._stopped:
             return
         now = self._clock.now()
-        due_ms = max(self._engine.next_tick_ms(now), now.lease_ms + MIN_TICK_MS)
+        due_ms = self._due_ms(now)
         if due_ms < self._clock.lease.next_tick_ms:
             self._clock.lease.schedule(due_ms)
             if self._timer is not None:
                 self._timer.cancel()
             self._sleep()
+
+    def _due_ms(self, now: Now) -> int:
+        soonest_ms = (
+            1 if self._engine.backlog else MIN_TICK_MS
+        )  # What is under way goes on as soon as others had their turn.
+        return max(self._engine.next_tick_ms(now), now.lease_ms + soonest_ms)
 
     def _sleep(self) -> None:
         delay_s = self._clock.lease.until_tick_ms(monotonic_ms()) / 1000
@@ -77,6 +99,15 @@ class Ticker:
         if polls:
             self._timer = asyncio.get_running_loop().call_soon(self._intake, reading_ms, polls - 1)
             return
+        self._await_turns(reading_ms, self._turns.newest)
+
+    def _await_turns(self, reading_ms: int, newest: int) -> None:
+        """What was read may still stand in line: a renewal that came in time must not find its lease ended."""
+        if self._stopped:
+            return
+        if not self._turns.have_had(newest):
+            self._timer = asyncio.get_running_loop().call_soon(self._await_turns, reading_ms, newest)
+            return
         # From here on whatever is read comes after what is due at the reading, and before all that is due later.
         self._clock.lease.stand(reading_ms)
         now = Now(reading_ms, wall_ms())
@@ -92,7 +123,7 @@ class Ticker:
             return
         if ended:
             self._clock.lease.done(monotonic_ms())
-            self._clock.lease.schedule(max(self._engine.next_tick_ms(now), now.lease_ms + MIN_TICK_MS))
+            self._clock.lease.schedule(self._due_ms(now))
             self._ticking = False
             self._sleep()
         else:

@@ -3,12 +3,13 @@
 Owns the replay from the journal and its joining with what is committed meanwhile. A watcher that has seen all sleeps until
 something comes that it wants, and gets that from memory (`tail`). One that is further behind, because it began there or
 reads slowly, is fed from the journal on disk, page by page, as fast as it reads; so a slow one costs no memory, and one
-that comes back goes on where it was.
+that comes back goes on where it was. However many wake at once, they come one after the other (`turns`), and others in between.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from msgspec import UNSET
 
@@ -19,11 +20,13 @@ from dhpd.engine.operations import Engine
 from dhpd.engine.waiting import Address
 from dhpd.store.backend import DiskError, StoreBackend
 
+from .clock import monotonic_s
 from .connection import Connection
 from .tail import Shown, Tail
+from .turns import Turns
 
 PAGE_RECORDS = 128
-"""So many make about a millisecond's work; then the others have their turn."""
+"""So many make about half a millisecond's work; then the others have their turn."""
 FLUSH_BYTES = 64 * 1024
 READ_AGAIN_S = 0.5
 
@@ -34,19 +37,25 @@ _ANYTHING: _Topic = ("anything", None)
 
 
 class _Watcher:
-    """Has seen what it wants of the records up to `position`."""
+    """Has seen what it wants of the records up to `position`. `feed` is called when its turn has come."""
 
-    def __init__(self, request: Watch, position: int) -> None:
+    def __init__(self, request: Watch, connection: int, position: int, feed: "Callable[[_Watcher], None]") -> None:
         self.handoff = None if request.handoff is UNSET else request.handoff
         self.kinds = None if request.kinds is UNSET else frozenset(request.kinds)
+        self.connection = connection
         self.position = position
-        self.woken = asyncio.Event()
+        self.asleep = False
         self.task: asyncio.Task[None] | None = None
+        self._feed = feed
         self.topics: list[_Topic] = [_ANYTHING]
         if self.handoff is not None:
             self.topics = [("handoff", self.handoff)]
         elif self.kinds is not None:
             self.topics = [("kind", kind) for kind in self.kinds]
+
+    def take_turn(self, _: Callable[[], bool]) -> None:
+        """A page of records, which takes about as long as a turn."""
+        self._feed(self)
 
     def wants(self, shown: Shown) -> bool:
         if self.handoff is not None and shown.handoff != self.handoff:
@@ -62,6 +71,9 @@ class Watches:
         self._watchers: dict[int, _Watcher] = {}
         self._asleep: dict[_Topic, dict[_Watcher, None]] = {}
         self._tail = Tail(engine.journal.durable)
+        self._turns = Turns(monotonic_s, lambda callback: asyncio.get_running_loop().call_soon(callback))
+        # Those who are to be woken, and the position up to which each of them wanted nothing since it fell asleep.
+        self._to_wake: deque[tuple[int, dict[_Watcher, None]]] = deque()
 
     def begin(self, request: Watch, to: Address) -> None:
         """Follows the journal from `after`, or from its present end; replaces the connection's earlier watch."""
@@ -70,15 +82,17 @@ class Watches:
         position = self._engine.journal.durable
         if request.after is not UNSET:
             position = min(request.after, position)
-        watcher = self._watchers[to.connection] = _Watcher(request, position)
+        watcher = _Watcher(request, to.connection, position, self._feed)
+        self._watchers[to.connection] = watcher
         self._engine.reply(to, WatchReply(position=position))
-        watcher.task = asyncio.get_running_loop().create_task(self._feed(to.connection, watcher))
+        self._turns.line_up(watcher)  # The reply goes first: it leaves before anybody's next turn.
 
     def end(self, connection: int) -> None:
         """The connection watches no more."""
         watcher = self._watchers.pop(connection, None)
         if watcher is not None:
-            self._wake(watcher)
+            self._rouse(watcher)
+            self._turns.leave(watcher)
             if watcher.task is not None:
                 watcher.task.cancel()
 
@@ -91,9 +105,26 @@ class Watches:
         self._tail.add(records)
         for shown in records if self._asleep else ():
             for topic in (("handoff", shown.handoff), ("kind", shown.kind), _ANYTHING):
-                for watcher in list(self._asleep.get(topic, ())):
-                    self._wake(watcher)
-                    watcher.position = max(watcher.position, shown.position - 1)  # It wanted nothing before this one.
+                asleep = self._asleep.pop(topic, None)
+                if asleep is not None:
+                    self._to_wake.append((shown.position - 1, asleep))
+        if self._to_wake:
+            self._turns.line_up(self)
+
+    def take_turn(self, is_over: Callable[[], bool]) -> None:
+        """Wakes those for whom something has come: they line up as well."""
+        while self._to_wake:
+            position, watchers = self._to_wake[0]
+            while watchers:
+                watcher, _ = watchers.popitem()
+                if watcher.asleep:  # If it was woken meanwhile, it has lined up, or has seen this and sleeps again.
+                    self._rouse(watcher)
+                    watcher.position = max(watcher.position, position)
+                    self._turns.line_up(watcher)
+                if is_over():
+                    self._turns.line_up(self)
+                    return
+            self._to_wake.popleft()
 
     def _shown(self, batch: Batch) -> list[Shown]:
         # What ends may have left memory by the very commit that took its facts to the table.
@@ -107,27 +138,39 @@ class Watches:
             )
         return records
 
-    async def _feed(self, number: int, watcher: _Watcher) -> None:
-        await asyncio.sleep(0)  # The reply goes first.
-        while (connection := self._connections.get(number)) is not None and self._watchers.get(number) is watcher:
-            if watcher.position >= self._engine.journal.durable:
-                await self._sleep(watcher)
-            await connection.writable.wait()
-            durable = self._engine.journal.durable
-            if watcher.position >= self._tail.after:
-                page = self._tail.page(watcher.position, PAGE_RECORDS)
-            else:
-                try:
-                    page = await self._read(watcher.position)
-                except DiskError as error:
-                    _log.error("a watch could not be read: %s", error)
-                    await asyncio.sleep(READ_AGAIN_S)
-                    continue
-            all_sent = _send(connection, watcher, page)
-            if len(page) == PAGE_RECORDS:
-                await asyncio.sleep(0)  # The others have their turn.
-            elif all_sent:
-                watcher.position = max(watcher.position, durable)  # There was no more up to there.
+    def _feed(self, watcher: _Watcher) -> None:
+        connection = self._connections.get(watcher.connection)
+        if connection is None:
+            return
+        durable = self._engine.journal.durable
+        if watcher.position >= durable:
+            self._sleep(watcher)
+        elif watcher.position < self._tail.after or not connection.writable.is_set():
+            watcher.task = asyncio.get_running_loop().create_task(self._catch_up(connection, watcher))
+        else:
+            self._show(connection, watcher, self._tail.page(watcher.position, PAGE_RECORDS), durable)
+
+    async def _catch_up(self, connection: Connection, watcher: _Watcher) -> None:
+        """Once it reads again, gets a page from the disk, if it lacks what isn't in memory any more."""
+        await connection.writable.wait()
+        durable = self._engine.journal.durable
+        if watcher.position >= self._tail.after:
+            self._turns.line_up(watcher)
+            return
+        try:
+            page = await self._read(watcher.position)
+        except DiskError as error:
+            _log.error("a watch could not be read: %s", error)
+            await asyncio.sleep(READ_AGAIN_S)
+            self._turns.line_up(watcher)
+        else:
+            self._show(connection, watcher, page, durable)
+
+    def _show(self, connection: Connection, watcher: _Watcher, page: list[Shown], durable: int) -> None:
+        """`page` holds the next records; if it isn't full, there was no more up to `durable`."""
+        if _send(connection, watcher, page) and len(page) < PAGE_RECORDS:
+            watcher.position = max(watcher.position, durable)
+        self._turns.line_up(watcher)
 
     async def _read(self, position: int) -> list[Shown]:
         page = []
@@ -137,21 +180,20 @@ class Watches:
             page.append(Shown(stored.position, stored.handoff, stored.record, kind))
         return page
 
-    async def _sleep(self, watcher: _Watcher) -> None:
+    def _sleep(self, watcher: _Watcher) -> None:
         """Until something comes that it wants."""
-        watcher.woken.clear()
+        watcher.asleep = True
         for topic in watcher.topics:
             self._asleep.setdefault(topic, {})[watcher] = None
-        await watcher.woken.wait()
 
-    def _wake(self, watcher: _Watcher) -> None:
+    def _rouse(self, watcher: _Watcher) -> None:
+        watcher.asleep = False
         for topic in watcher.topics:
             asleep = self._asleep.get(topic)
             if asleep is not None:
                 asleep.pop(watcher, None)
                 if not asleep:
                     del self._asleep[topic]
-        watcher.woken.set()
 
 
 def _send(connection: Connection, watcher: _Watcher, page: Iterable[Shown]) -> bool:

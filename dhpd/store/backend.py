@@ -32,12 +32,16 @@ class DiskError(Exception):
 
 
 class Loaded(Struct, frozen=True):
-    """What a daemon starts from. `facts` holds all live handoffs, and the ended ones that `tail` speaks of."""
+    """What a daemon starts from. `facts` holds all live handoffs, and the ended ones that `tail` speaks of.
+
+    `dead_children` are the ancestors of each dead handoff that has any, as the table of facts has them.
+    """
 
     head: int
     covered: int
     purged_fence: int
     counts: dict[Status, int]
+    dead_children: dict[str, tuple[str, ...]]
     facts: list[Handoff]
     tail: list[Entry]
     extensions: dict[str, Extension]

@@ -1,8 +1,11 @@
 """Pages of a bundle, read from the journal.
 
-Owns which records and payloads go into a page, and where the next one goes on. Does not own the form of the lines
-(`dhp_protocol.bundle`).
+Owns which records and payloads go into a page, where the next one goes on, and that a long line is made in steps, between
+which the loop sees to others. Does not own the form of the lines (`dhp_protocol.bundle`).
 """
+
+import asyncio
+from collections.abc import Iterator
 
 from msgspec import Raw
 
@@ -11,12 +14,13 @@ from dhp_protocol.errors import InvalidRequest, StoreUnavailable, TooLarge
 from dhp_protocol.replies import ExportReply
 from dhpd.engine.foreign_records import members_of, payload_sha256
 from dhpd.engine.lookups import ExportLookup
-from dhpd.engine.records import Checkpointed, Exported
-from dhpd.engine.succession import OUTSIDE
+from dhpd.engine.records import Checkpointed, Exported, stays
 
 from .backend import StoreBackend, StoredRecord
 
 RECORDS_AT_ONCE = 256
+PIECES_OF_A_STEP = 8
+"""So many pieces of a line are made before the loop sees to others; a short line has fewer."""
 PLACE_BYTES = 1_024
 """Kept free for the trailer, and for the place where the next page goes on."""
 
@@ -32,10 +36,10 @@ async def export_page(lookup: ExportLookup, store: StoreBackend, room_bytes: int
     after = lookup.after
     if not lookup.lines:
         intent = await _payload(store, lookup.number)
-        envelope = writer.envelope(
+        envelope = writer.envelope_pieces(
             lookup.handoff, intent, n=lookup.n, seq=lookup.seq, steps=lookup.steps, usd_nano=lookup.usd_nano
         )
-        lines.append(_fitting(envelope, most_bytes))
+        lines.append(_fitting(await _in_steps(envelope), most_bytes))
         room_bytes -= len(bytes(lines[0]))
     while True:
         records = await store.records_of(lookup.head, after, RECORDS_AT_ONCE)
@@ -64,13 +68,23 @@ async def _line(stored: StoredRecord, lookup: ExportLookup, store: StoreBackend,
     """The record's line; None: it isn't part of the bundle."""
     record = stored.record
     pruned = isinstance(record, Checkpointed) and record.seq <= lookup.replaced_seq
-    if isinstance(record, OUTSIDE) or pruned:
+    if stays(record) or pruned:
         return None
     sha256 = payload_sha256(record)
     payload = None if sha256 is None else (await store.payloads([stored.position])).get(stored.position)
     if payload is None and isinstance(record, Checkpointed):
         return None  # It was pruned just now.
-    return writer.record(members_of(record), sha256, payload)
+    return await _in_steps(writer.record_pieces(members_of(record), sha256, payload))
+
+
+async def _in_steps(pieces: Iterator[bytes]) -> bytes:
+    """The whole line."""
+    made = []
+    for piece in pieces:
+        made.append(piece)
+        if len(made) % PIECES_OF_A_STEP == 0:
+            await asyncio.sleep(0)
+    return b"".join(made)
 
 
 async def _payload(store: StoreBackend, position: int) -> bytes:

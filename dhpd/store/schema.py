@@ -92,6 +92,7 @@ SET_META = "update meta set value = ? where name = ?"
 
 COUNTS = "select status, count(*) from handoffs group by status"
 LIVE_FACTS = "select facts from handoffs where status in ('pending', 'running', 'orphaned', 'suspended')"
+DEAD_CHILDREN = "select facts from handoffs where status = 'dead' and parent is not null"
 FACTS_OF = "select facts from handoffs where id = ?"
 TAIL = "select position, handoff, prev, anchor, body, payload is not null from journal where position > ? order by position"
 PAYLOAD = "select payload from journal where position = ?"

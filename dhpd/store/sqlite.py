@@ -165,6 +165,10 @@ def _load(db: sqlite3.Connection) -> Loaded:
             covered=covered,
             purged_fence=purged_fence,
             counts=dict(db.execute(schema.COUNTS).fetchall()),
+            dead_children={
+                facts.id: facts.ancestors
+                for facts in (decode_facts(row[0]) for row in db.execute(schema.DEAD_CHILDREN))
+            },
             facts=facts,
             tail=tail,
             extensions={

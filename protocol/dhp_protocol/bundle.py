@@ -9,7 +9,7 @@ the rest of each line in canonical form. It shows that nothing was changed, not 
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +23,9 @@ from .messages import Count, HandoffId, Sha256
 FORMAT: Literal["dhp-bundle/1"] = "dhp-bundle/1"
 
 MAX_FAULT_CHARS = 300
+
+PIECE_BYTES = 32 * 1024
+"""So much of a long text is written in well under a millisecond."""
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -70,7 +73,11 @@ class BundledRecord(Struct, frozen=True):
 
 
 class BundleWriter:
-    """Makes the lines, without LF. `lines` and `chain` are those of an earlier writer whose bundle goes on here."""
+    """Makes the lines, without LF. `lines` and `chain` are those of an earlier writer whose bundle goes on here.
+
+    A line may be megabytes long, so it is to be had in pieces too, each of which takes well under a millisecond; it is
+    counted, and in the chain, from the call on.
+    """
 
     def __init__(self, lines: int = 0, chain: str = "") -> None:
         self.lines = lines
@@ -78,23 +85,36 @@ class BundleWriter:
 
     def envelope(self, handoff: str, intent: bytes, *, n: int, seq: int, steps: int, usd_nano: int) -> bytes:
         """The first line; `intent` is in canonical form."""
+        return b"".join(self.envelope_pieces(handoff, intent, n=n, seq=seq, steps=steps, usd_nano=usd_nano))
+
+    def envelope_pieces(
+        self, handoff: str, intent: bytes, *, n: int, seq: int, steps: int, usd_nano: int
+    ) -> Iterator[bytes]:
+        """The first line, in pieces, at least one."""
         assert not self.lines, "an envelope comes first"
         head = {"bundle": FORMAT, "handoff": handoff, "n": n, "seq": seq, "steps": steps, "usd_nano": usd_nano}
-        return self._line(head, {"intent": intent.decode()})
+        return _pieces(head, _as_text("intent", intent), self._linked(head))
 
     def record(self, members: dict[str, Any], sha256: str | None = None, payload: bytes | None = None) -> bytes:
         """A record's line; `sha256` is its payload's, kept or not."""
+        return b"".join(self.record_pieces(members, sha256, payload))
+
+    def record_pieces(
+        self, members: dict[str, Any], sha256: str | None = None, payload: bytes | None = None
+    ) -> Iterator[bytes]:
+        """A record's line, in pieces, at least one."""
         head = {"record": members} if sha256 is None else {"record": members, "sha256": sha256}
-        return self._line(head, {} if payload is None else _carried(payload))
+        return _pieces(head, iter(()) if payload is None else _carried(payload), self._linked(head))
 
     def trailer(self) -> bytes:
         """The last line."""
-        return self._line({"records": self.lines - 1}, {})
+        head = {"records": self.lines - 1}
+        return b"".join(_pieces(head, iter(()), self._linked(head)))
 
-    def _line(self, head: dict[str, Any], carried: dict[str, str]) -> bytes:
+    def _linked(self, head: dict[str, Any]) -> str:
         self.lines += 1
         self.chain = _link(self.chain, head)
-        return _encode({**head, **carried, "chain": self.chain})
+        return self.chain
 
 
 class BundleReader:
@@ -206,8 +226,45 @@ def _link(chain: str, head: dict[str, Any]) -> str:
     return hashlib.sha256(chain.encode() + b"\n" + text).hexdigest()
 
 
-def _carried(payload: bytes) -> dict[str, str]:
+def _pieces(head: dict[str, Any], carried: Iterator[bytes], chain: str) -> Iterator[bytes]:
+    """A line: what the chain is over, what is carried beside it, and the chain."""
+    yield _encode(head)[:-1]
+    yield from carried
+    yield b',"chain":"%b"}' % chain.encode()
+
+
+def _carried(payload: bytes) -> Iterator[bytes]:
     """A payload as text; where escaping would make more of it than Base64 does, as that, so that a line fits a frame."""
-    text = payload.decode()
-    encoded = base64.b64encode(payload)
-    return {"payload_base64": encoded.decode()} if len(_encode(text)) > len(encoded) + 2 else {"payload": text}
+    escaped_bytes = len(payload)
+    for start in range(0, len(payload), PIECE_BYTES):
+        piece = payload[start : start + PIECE_BYTES]
+        escaped_bytes += len(piece) - len(piece.translate(None, _ESCAPED))
+        yield b""
+    if escaped_bytes > 4 * -(-len(payload) // 3):
+        yield from _as_base64("payload_base64", payload)
+    else:
+        yield from _as_text("payload", payload)
+
+
+_ESCAPED = b'"\\\t\n\r'
+"""What JSON text may hold that is two bytes long in a string."""
+
+
+def _as_base64(name: str, payload: bytes) -> Iterator[bytes]:
+    yield b',"%b":"' % name.encode()
+    whole = PIECE_BYTES - PIECE_BYTES % 3  # Only the last piece is padded.
+    for start in range(0, len(payload), whole):
+        yield base64.b64encode(payload[start : start + whole])
+    yield b'"'
+
+
+def _as_text(name: str, payload: bytes) -> Iterator[bytes]:
+    yield b',"%b":"' % name.encode()
+    start = 0
+    while start < len(payload):
+        end = start + PIECE_BYTES
+        while end < len(payload) and payload[end] & 0xC0 == 0x80:  # Not in the middle of a character.
+            end -= 1
+        yield _encode(payload[start:end].decode())[1:-1]
+        start = end
+    yield b'"'

@@ -111,7 +111,7 @@ class EffectConflict(DHPError, code="effect_conflict"):
 
 
 class BudgetExceeded(DHPError, code="budget_exceeded"):
-    """The write would pass a cap (details: `cap`, `limit`, `used`, `asked`, `whose`). The handoff is parked as dead."""
+    """The write would pass a cap (details: `cap`, `limit`, `used`, `asked`, `lacking`, `whose`). The handoff is parked as dead."""
 
 
 class ApprovalExpired(DHPError, code="approval_expired"):

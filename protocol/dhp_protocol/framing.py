@@ -7,7 +7,7 @@ Two forms, told apart by the first byte: counted ``LEN SP BODY LF`` begins with 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import msgspec
 
@@ -63,15 +63,22 @@ class Framer:
 
     @property
     def held_bytes(self) -> int:
-        """How much of an unfinished frame is held in memory."""
+        """How much is held in memory, beginning with what hasn't been yielded."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame | Fault]:
         """Takes in `data` and yields what it completes."""
-        if self._closed:
-            return
+        self.hold(data)
+        yield from self.frames()
+
+    def hold(self, data: bytes) -> None:
+        """Takes in `data` and looks at none of it yet."""
+        if not self._closed:
+            self._buffer += data
+
+    def frames(self) -> Generator[Frame | Fault, None, None]:
+        """Yields what is complete; whoever closes it in the middle goes on with the next call."""
         buffer = self._buffer
-        buffer += data
         start = 0
         try:
             while not self._closed:

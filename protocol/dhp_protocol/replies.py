@@ -105,7 +105,9 @@ class ReleaseReply(Struct, frozen=True, kw_only=True):
     duplicate: bool = False
 
 
-class CancelReply(Struct, frozen=True, kw_only=True):
+class StatusAfter(Struct, frozen=True, kw_only=True):
+    """How the handoff stands after `cancel`, `resume` or `redrive`."""
+
     status: str
 
 
@@ -197,8 +199,19 @@ class CapabilityReply(Struct, frozen=True, kw_only=True):
     granted: bool
 
 
+class KeptView(Struct, frozen=True, kw_only=True):
+    """What a cap refused, and a `redrive` applies: amounts, and a checkpoint's `seq` (0: it was a `spend`)."""
+
+    steps: int
+    usd: float
+    seq: int
+
+
 class StatusReply(Struct, frozen=True, kw_only=True):
-    """How a handoff stands; `seq` is its last checkpoint's (0: none), times are RFC 3339."""
+    """How a handoff stands; `seq` is its last checkpoint's (0: none), times are RFC 3339.
+
+    `wake_at`: when suspended work comes back by itself; `kept`: what a cap refused.
+    """
 
     handoff: str
     kind: str
@@ -222,6 +235,8 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     lease_left_ms: int | None
     acked: bool
     position: int
+    wake_at: str | None = None
+    kept: KeptView | None = None
 
 
 class LastCheckpointReply(Struct, frozen=True, kw_only=True):

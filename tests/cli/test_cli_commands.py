@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import dhp_client
 import dhp_client.sync
 
 from ..support.daemon_process import DaemonProcess
@@ -82,6 +83,43 @@ def test_status_shows_how_it_stands(dhp: Dhp) -> None:
     lines = dict(line.split(maxsplit=1) for line in shown.out.splitlines())
     assert (lines["handoff"], lines["kind"], lines["status"]) == (handoff, "cli.status", "pending")
     assert dhp("status", handoff, "--json").json["holder"] is None
+
+
+def test_status_shows_what_is_used_and_left_of_each_cap_and_what_a_cap_refused(
+    dhp: Dhp, client: dhp_client.sync.Client
+) -> None:
+    budget = '{"max_usd": 0.3, "max_steps": 5, "stall_ms": 60000}'
+    handoff = dhp("dispatch", "cli.status-caps", "--budget", budget).out.strip()
+    with client.claim(handoff) as task:
+        task.checkpoint("cheap", usd="0.1", steps=2)
+        with pytest.raises(dhp_client.BudgetExceeded):
+            task.checkpoint("dear", usd="0.4")
+    lines = dict(line.split(maxsplit=1) for line in dhp("status", handoff).out.splitlines())
+    assert lines["max_usd"] == "0.3 (0.1 used, 0.2 left)"
+    assert lines["max_steps"] == "5 (2 used, 3 left)"
+    assert lines["max_attempts"] == "3 (0 used, 3 left)"
+    assert lines["stall_ms"] == "60000"
+    assert lines["reason"] == "max_usd: 0.1 of 0.3 used, 0.4 asked"
+    assert lines["kept"] == "steps 1, usd 0.4, seq 2"
+
+
+def test_status_shows_until_when_work_sleeps(dhp: Dhp) -> None:
+    handoff = dhp("dispatch", "cli.status-sleep").out.strip()
+    dhp("suspend", handoff, "--wake-ms", "600000", "--reason", "later")
+    wake_at = dhp("status", handoff, "--json").json["wake_at"]
+    lines = dict(line.split(maxsplit=1) for line in dhp("status", handoff).out.splitlines())
+    assert (lines["status"], lines["wake_at"], lines["reason"]) == ("suspended", wake_at, "later")
+
+
+def test_the_answer_that_was_refused_last_is_told(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    schema = {"type": "integer"}
+    handoff = client.dispatch("cli.refused", {}, output_schema=schema, budget={"max_invalid_results": 1}).handoff
+    with client.claim(handoff) as task, pytest.raises(dhp_client.ResultInvalid):
+        task.complete("seven")
+    never = dhp("result", handoff)
+    assert (never.code, never.out) == (1, "")
+    assert 'its last answer, which was refused: "seven"' in never.err
+    assert dhp("result", handoff, "--json").json == {"handoff": handoff, "status": "dead", "refused": "seven"}
 
 
 def test_a_unique_beginning_of_an_id_will_do(dhp: Dhp) -> None:

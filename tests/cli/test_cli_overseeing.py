@@ -7,7 +7,6 @@ import pytest
 import dhp_client
 import dhp_client.sync
 
-from ..support.daemon_process import DaemonProcess
 from .conftest import Dhp
 
 
@@ -40,29 +39,14 @@ def test_what_may_be_touched_is_dispatched(dhp: Dhp, client: dhp_client.sync.Cli
         task.complete(None)
 
 
-def test_a_person_sees_what_is_asked_and_decides(
-    dhp: Dhp, client: dhp_client.sync.Client, daemon: DaemonProcess
-) -> None:
-    handoff = dhp("dispatch", "cli.approve").out.strip()
-    for action in ("pay", "mail"):
-        with client.claim(handoff) as task:
-            task.approval(action, {"usd": 3}, timeout_ms=600_000, park=True)
-        (asked,) = [line for line in dhp("approvals", "--json").json_lines if line["handoff"] == handoff]
-        assert (asked["action"], asked["details"], asked["decision"]) == (action, {"usd": 3}, None)
-        shown = dhp("approvals").out
-        assert asked["approval"] in shown
-        assert f'{action} {{"usd":3}}' in shown
-        decide = "approve" if action == "pay" else "deny"
-        # Its id begins with the handoff's; among the open ones that is enough.
-        assert dhp(decide, handoff[:20], "--note", "well").out in ("approved\n", "denied\n")
-        assert client.status(handoff).status == "pending"
-    decisions = [line["decision"] for line in dhp("approvals", handoff, "--json").json_lines]
-    assert decisions == ["approved", "denied"]
-    assert ": well" in dhp("approvals", handoff, "--status", "denied").out
-    late = dhp("approve", asked["approval"])
-    assert (late.code, late.out) == (1, "")
-    nothing = dhp("deny", handoff[:20])
-    assert (nothing.code, "No open approval" in nothing.err) == (1, True)
+def test_a_cap_of_the_parent_is_named_with_the_parent(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    parent = client.dispatch("cli.parent", {}, budget={"max_usd": "0.5"}).handoff
+    child = client.dispatch("cli.child", {}, parent=parent).handoff
+    with client.claim(child) as task, pytest.raises(dhp_client.BudgetExceeded):
+        task.spend(usd="0.75")
+    refused = dhp("redrive", child)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert parent in refused.err
 
 
 def test_what_has_ended_is_forgotten(dhp: Dhp) -> None:
@@ -80,6 +64,10 @@ def test_what_has_ended_is_forgotten(dhp: Dhp) -> None:
         (("budget-add", "0" * 64, "max_steps"), "max_usd=0.50"),
         (("budget-add", "0" * 64, "max_steps=1.5"), "whole number"),
         (("redrive", "0" * 64, "--add", "max_steps=1", "--add", "max_steps=2"), "each cap once"),
+        (("budget-add", "0" * 64, "usd=0.1"), "There is no cap 'usd'; max_usd? The caps are max_steps, max_usd,"),
+        (("redrive", "0" * 64, "--add", "wallclock=5"), "max_wallclock_ms?"),
+        (("redrive", "0" * 64, "--add", "flights=1"), "no cap 'flights'. The caps are"),
+        (("dispatch", "k", "--budget", '{"max_step": 1}'), "max_steps?"),
         (("approve", "me"), "no approval's id"),
         (("approvals", "--status", "maybe"), "maybe"),
         (("dispatch", "k", "--budget", "[]"), "no JSON object"),

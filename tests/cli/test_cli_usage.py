@@ -1,5 +1,6 @@
 """Wrong usage, no daemon, and what is written for people."""
 
+import importlib.metadata
 import socket
 import subprocess
 import sys
@@ -7,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dhp_client.cli.printing import history_lines
+from dhp_client.budgets import CAPS
+from dhp_client.cli import command
+from dhp_client.cli.main import dhp as group
+from dhp_client.cli.printing import error_line, history_lines
+from dhp_protocol.errors import BudgetExceeded, InvalidRequest
 
 from ..support.daemon_process import DaemonProcess
 from .conftest import Dhp
@@ -25,6 +30,9 @@ from .conftest import Dhp
         (("dispatch", "k", "--schema", "/nowhere/at-all"), "can't be read"),
         (("dispatch", "k", "--label", "x"), "name=value"),
         (("dispatch", "k", "--priority", "10"), "priority"),
+        (("dispatch", "k", '{"n": 1}'), """write --inputs '{"n": 1}'"""),
+        (("export",), "Missing argument"),
+        (("import", "/nowhere/at-all"), "can't be read"),
         (("list", "--label", "=x"), "name=value"),
         (("list", "--status", "gone"), "gone"),
         (("--connect", "http://127.0.0.1/", "stats"), "tcp://"),
@@ -39,7 +47,8 @@ def test_wrong_usage_is_exit_code_2_and_told(dhp: Dhp, arguments: tuple[str, ...
     assert told in wrong.err
 
 
-def test_no_daemon_is_exit_code_3_and_one_sentence(dhp: Dhp) -> None:
+def test_no_daemon_is_exit_code_3_and_one_sentence(dhp: Dhp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "REACHED_WITHIN_MS", 100)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     unreachable = dhp("--connect", f"tcp://127.0.0.1:{port}", "stats")
@@ -68,9 +77,43 @@ def test_help_is_there_without_a_daemon_and_names_every_command() -> None:
     command = [sys.executable, "-m", "dhp_client.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=30)
     commands = {"dispatch", "status", "list", "result", "watch", "history", "cancel", "ack", "stats", "health", "demo"}
-    commands |= {"suspend", "resume", "redrive", "budget-add", "forget", "approvals", "approve", "deny"}
+    commands |= {
+        "export",
+        "import",
+        "effects",
+        "effect-done",
+        "suspend",
+        "resume",
+        "redrive",
+        "budget-add",
+        "forget",
+        "approvals",
+        "approve",
+        "deny",
+    }
     assert shown.returncode == 0
     assert commands <= set(shown.stdout.split())
+
+
+def test_every_command_shows_its_help_and_the_caps_are_listed_where_they_are_taken(dhp: Dhp) -> None:
+    for name in group.commands:
+        assert dhp(name, "--help").code == 0
+    for name in ("dispatch", "redrive", "budget-add"):
+        listed = " ".join(dhp(name, "--help").out.split())
+        assert ", ".join(CAPS) in listed
+
+
+def test_what_a_refusals_sentence_leaves_out_is_told_behind_it() -> None:
+    refused = BudgetExceeded(
+        "This would pass max_usd (0.1 of 0.3 used).", cap="max_usd", limit=0.3, used=0.1, whose="abc"
+    )
+    assert error_line(refused) == "This would pass max_usd (0.1 of 0.3 used). (whose abc)"
+    assert error_line(InvalidRequest("kind is too long.", member="kind")) == "kind is too long."
+
+
+def test_the_version_is_told(dhp: Dhp) -> None:
+    told = dhp("--version")
+    assert (told.code, told.out) == (0, f"dhp, version {importlib.metadata.version('dhpd')}\n")
 
 
 def test_checkpoints_in_a_row_are_drawn_together_but_not_across_fences() -> None:

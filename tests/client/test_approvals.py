@@ -1,6 +1,7 @@
 """A person's word: waited for under the lease, or with the work put aside; never the asker's own."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -9,14 +10,18 @@ import pytest
 import dhp_client
 from dhp_client import sync
 from dhp_client.results import Approval
-from dhp_protocol.errors import AlreadyDecided, ApprovalExpired, Forbidden
+from dhp_protocol.errors import AlreadyDecided, ApprovalExpired, BudgetExceeded, Forbidden, Overloaded, StoreUnavailable
+from dhp_protocol.replies import ApprovalRequestReply, ClaimReply, DecisionReply
+from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing, raising
 from tests.client.proxy import Proxy
+from tests.client.waiting import until, until_async
 from tests.support.daemon_process import DaemonProcess
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 
 LONG_MS = 600_000
+APPROVAL = f"{HANDOFF}-{'0' * 16}"
 
 
 @pytest.fixture
@@ -28,9 +33,20 @@ async def person(shared_daemon: DaemonProcess) -> AsyncIterator[dhp_client.Clien
 
 async def asked(person: dhp_client.Client, handoff: str) -> Approval:
     """What the work wants to know, as soon as it does."""
-    while not (found := (await person.approvals(handoff=handoff, status="open")).approvals):
-        await asyncio.sleep(0.01)
-    return found[0]
+    (found, *_) = await all_asked(person, handoff, 1)
+    return found
+
+
+async def all_asked(person: dhp_client.Client, handoff: str, count: int) -> list[Approval]:
+    """So many open questions of the work, as soon as they are there."""
+    found: list[Approval] = []
+
+    async def there() -> bool:
+        found[:] = (await person.approvals(handoff=handoff, status="open")).approvals
+        return len(found) >= count
+
+    await until_async(there, f"{count} questions")
+    return found
 
 
 async def test_a_worker_waits_under_its_lease_for_a_yes(
@@ -108,17 +124,113 @@ async def test_a_worker_whose_lease_is_lost_stops_waiting(
     assert (await person.approval_wait(approval)).decision == "cancelled"
 
 
-async def test_an_approval_outlives_the_daemon_while_a_worker_waits(daemon: DaemonProcess) -> None:
-    async with dhp_client.connect(daemon.address) as client, dhp_client.connect(daemon.address) as person:
+async def test_a_worker_waits_however_long_the_daemon_is_away(daemon: DaemonProcess) -> None:
+    async with (
+        dhp_client.connect(daemon.address, retry_ms=50) as client,
+        dhp_client.connect(daemon.address) as person,
+    ):
         made = await client.dispatch("k", {})
         async with client.claim(kinds="k") as task:
             asking = asyncio.create_task(task.approval("pay", timeout_ms=LONG_MS))
             approval = (await asked(person, made.handoff)).approval
             daemon.kill()
+            for _ in range(2):  # Any other call has given up by then.
+                with pytest.raises((dhp_client.NotConnected, dhp_client.ConnectionLost)):
+                    await client.ping()
             await asyncio.to_thread(daemon.start)
             await person.approve(approval)
             assert (await asking).approval == approval
             await task.complete(None)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, Overloaded])
+async def test_a_worker_waits_however_long_the_daemon_can_not_say(fake: FakeDaemon, error: type[Any]) -> None:
+    over = False
+
+    async def grants(connection: Connection, request: Any) -> ClaimReply:
+        return grant()
+
+    async def noted(connection: Connection, request: Any) -> ApprovalRequestReply:
+        return ApprovalRequestReply(approval=APPROVAL)
+
+    async def decided(connection: Connection, request: Any) -> DecisionReply:
+        if not over:
+            raise error("not now")
+        return DecisionReply(decision="approved")
+
+    async def unwell(connection: Connection, request: Any) -> None:
+        raise error("not now")
+
+    fake.answers |= {"claim": grants, "approval_request": noted, "approval_wait": decided, "stats": unwell}
+    async with dhp_client.connect(fake.address, retry_ms=50) as client, client.claim(kinds="fetch") as task:
+        asking = asyncio.create_task(task.approval("pay", timeout_ms=LONG_MS))
+        await until(lambda: fake.of("approval_wait"))
+        for _ in range(2):  # Any other call has given up by then.
+            with pytest.raises(error):
+                await client.stats()
+        over = True
+        assert (await asking).approval == APPROVAL
+
+
+async def test_who_waits_for_a_decision_hears_that_the_block_is_left(
+    client: dhp_client.Client, person: dhp_client.Client, kind: str
+) -> None:
+    made = await client.dispatch(kind, {})
+    async with client.claim(kinds=kind) as task:
+        asking = asyncio.create_task(task.approval("pay", timeout_ms=LONG_MS))
+        approval = (await asked(person, made.handoff)).approval
+    with pytest.raises(dhp_client.TaskEnded, match="released"):
+        await asking
+    await person.approve(approval)
+    with pytest.raises(dhp_client.TaskEnded):
+        await task.approval("pay", timeout_ms=LONG_MS)
+
+
+async def test_who_waits_for_a_decision_hears_that_a_cap_has_ended_the_work(
+    client: dhp_client.Client, person: dhp_client.Client, kind: str
+) -> None:
+    made = await client.dispatch(kind, {}, budget={"max_steps": 1})
+    with raising(BudgetExceeded):
+        async with client.claim(kinds=kind) as task:
+            asking = asyncio.create_task(task.approval("pay", timeout_ms=LONG_MS))
+            await asked(person, made.handoff)
+            await task.spend(steps=2)
+    with pytest.raises((dhp_client.TaskEnded, ApprovalExpired)) as told:
+        await asking
+    assert "dead" in str(told.value) or "has ended" in str(told.value)
+
+
+async def test_a_question_that_ended_with_its_work_does_not_pretend_that_nobody_answered(fake: FakeDaemon) -> None:
+    async def grants(connection: Connection, request: Any) -> ClaimReply:
+        return grant()
+
+    async def noted(connection: Connection, request: Any) -> ApprovalRequestReply:
+        return ApprovalRequestReply(approval=APPROVAL)
+
+    async def cancelled(connection: Connection, request: Any) -> DecisionReply:
+        return DecisionReply(decision="cancelled")
+
+    fake.answers |= {"claim": grants, "approval_request": noted, "approval_wait": cancelled}
+    async with dhp_client.connect(fake.address) as client, client.claim(kinds="fetch") as task:
+        with pytest.raises(ApprovalExpired, match="The work has ended") as told:
+            await task.approval("pay", timeout_ms=LONG_MS)
+        assert told.value.details["decision"] == "cancelled"
+
+
+async def test_nothing_is_waited_for_once_the_lease_is_lost(
+    client: dhp_client.Client, person: dhp_client.Client, kind: str
+) -> None:
+    made = await client.dispatch(kind, {})
+    task = await client.claim(kinds=kind)
+    assert task is not None
+    await person.cancel(made.handoff)
+    await until(lambda: task.lost)
+
+    async def never() -> None:
+        pytest.fail("this was begun")
+
+    with losing():
+        await task._hold.wait(never)
 
 
 async def test_parked_work_frees_its_worker_and_comes_back_with_the_answer(
@@ -165,7 +277,10 @@ async def test_parked_work_hears_that_nobody_answered_before_it_asks_again(
     made = await client.dispatch(kind, {})
     heard = False
     async with client.claim(kinds=kind) as task:
-        await task.approval("pay", {"n": 1.0}, timeout_ms=300, park=True)
+        while True:  # On a machine that is slow, a question may be over before the work is put aside.
+            with contextlib.suppress(ApprovalExpired):
+                await task.approval("pay", {"n": 1.0}, timeout_ms=300, park=True, again=True)
+    assert task.ended == "suspended"
     async with client.claim(kinds=kind, wait_ms=20_000) as again:
         with pytest.raises(ApprovalExpired):
             await again.approval("pay", {"n": 1}, timeout_ms=LONG_MS, park=True)
@@ -194,6 +309,71 @@ async def test_a_block_lets_anothers_suspended_pass(client: dhp_client.Client, k
             await other.approval("pay", timeout_ms=LONG_MS, park=True)
 
 
+async def test_a_question_in_a_group_of_tasks_puts_the_work_aside_as_well(
+    client: dhp_client.Client, person: dhp_client.Client, kind: str
+) -> None:
+    made = await client.dispatch(kind, {})
+    async with client.claim(kinds=kind) as task, asyncio.TaskGroup() as group:
+        group.create_task(task.approval("mail", timeout_ms=LONG_MS))
+        await asked(person, made.handoff)
+        group.create_task(task.approval("pay", timeout_ms=LONG_MS, park=True))
+        group.create_task(task.approval("ship", timeout_ms=LONG_MS, park=True))
+    assert task.ended == "suspended"
+    assert (await client.status(made.handoff)).status == "suspended"
+
+
+async def test_whoever_hears_first_that_the_work_was_put_aside_ends_the_block_as_well(
+    client: dhp_client.Client, person: dhp_client.Client, kind: str
+) -> None:
+    made = await client.dispatch(kind, {})
+
+    async def pay(task: dhp_client.Task) -> None:
+        await asked(person, made.handoff)
+        await task.approval("pay", timeout_ms=LONG_MS, park=True)
+
+    async with client.claim(kinds=kind) as task:
+        await asyncio.gather(task.approval("mail", timeout_ms=LONG_MS), pay(task))
+    assert task.ended == "suspended"
+
+
+async def test_going_on_after_a_suspend_of_ones_own_is_a_mistake(client: dhp_client.Client, kind: str) -> None:
+    await client.dispatch(kind, {})
+    with raising(dhp_client.TaskEnded):
+        async with client.claim(kinds=kind) as task:
+            await task.suspend(wake_ms=60_000)
+            await task.checkpoint("more")
+
+
+async def test_what_else_a_group_of_tasks_raised_is_not_swallowed(client: dhp_client.Client, kind: str) -> None:
+    await client.dispatch(kind, {})
+
+    async def breaks(task: dhp_client.Task) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionResetError
+
+    with raising(ExceptionGroup) as raised:
+        async with client.claim(kinds=kind) as task, asyncio.TaskGroup() as group:
+            group.create_task(breaks(task))
+            group.create_task(task.approval("pay", timeout_ms=LONG_MS, park=True))
+    assert raised.value.subgroup(ConnectionResetError) is not None
+    assert task.ended == "suspended"
+
+
+@pytest.mark.parametrize("park", [True, False])
+async def test_another_event_loop_is_told_apart(client: dhp_client.Client, kind: str, park: bool) -> None:
+    await client.dispatch(kind, {})
+    async with client.claim(kinds=kind) as task:
+        for work in (
+            task.approval("pay", timeout_ms=LONG_MS, park=park),
+            task.afford(steps=1),
+            task.effect("charge", lambda key: key),
+        ):
+            with pytest.raises(dhp_client.WrongLoop):
+                await asyncio.to_thread(asyncio.run, work)
+
+
 @pytest.mark.parametrize("op", ["approval_request", "approval_decide"])
 async def test_a_question_and_an_answer_that_are_sent_again_are_the_same(
     shared_daemon: DaemonProcess, kind: str, proxy_to: ProxyTo, op: str
@@ -216,14 +396,13 @@ async def test_all_that_is_open_is_listed(client: dhp_client.Client, person: dhp
     await client.dispatch(kind, {})
     async with client.claim(kinds=kind) as task:
         asking = [asyncio.create_task(task.approval("pay", n, timeout_ms=LONG_MS)) for n in range(3)]
-        while len(found := (await person.approvals(handoff=task.handoff, limit=2)).approvals) < 2:
-            await asyncio.sleep(0.01)
+        await all_asked(person, task.handoff, 3)
         page = await person.approvals(handoff=task.handoff, limit=2)
-        while page.next is None:
-            page = await person.approvals(handoff=task.handoff, limit=2)
+        assert page.next is not None
         rest = await person.approvals(handoff=task.handoff, after=page.next)
-        assert sorted(one.details for one in [*found, *rest.approvals]) == [0, 1, 2]
-        for one in [*found, *rest.approvals]:
+        assert (len(page.approvals), rest.next) == (2, None)
+        assert sorted(one.details for one in [*page.approvals, *rest.approvals]) == [0, 1, 2]
+        for one in [*page.approvals, *rest.approvals]:
             await person.approve(one.approval)
         await asyncio.gather(*asking)
 
@@ -245,3 +424,37 @@ def test_the_sync_task_waits_and_parks_the_same(shared_daemon: DaemonProcess, ki
             task.complete(None)
         with pytest.raises(AlreadyDecided):
             person.deny(one.approval)
+
+
+async def test_a_no_that_leaves_the_block_ends_the_work_and_burns_no_further_attempt(
+    client: dhp_client.Client, person: dhp_client.Client, kind: str
+) -> None:
+    handoff = (await client.dispatch(kind, {})).handoff
+
+    async def attempt() -> None:
+        async with client.claim(handoff, wait_ms=60_000) as task:
+            await task.approval("pay", timeout_ms=LONG_MS, park=True)
+
+    await attempt()
+    await person.deny((await asked(person, handoff)).approval, "too dear")
+    with pytest.raises(dhp_client.ApprovalDenied):
+        await attempt()
+    status = await client.status(handoff)
+    assert (status.status, status.failures) == ("dead", 1)
+    assert status.reason is not None
+    assert "ApprovalDenied" in status.reason
+
+
+def test_the_sync_client_does_not_try_again_after_a_no_either(shared_daemon: DaemonProcess, kind: str) -> None:
+    with sync.connect(shared_daemon.address) as client, sync.connect(shared_daemon.address) as person:
+        handoff = client.dispatch(kind, {}).handoff
+
+        def attempt() -> None:
+            with client.claim(handoff, wait_ms=60_000) as task:
+                task.approval("pay", timeout_ms=LONG_MS, park=True)
+
+        attempt()
+        person.deny(person.approvals(handoff=handoff).approvals[0].approval)
+        with pytest.raises(dhp_client.ApprovalDenied):
+            attempt()
+        assert client.status(handoff).status == "dead"

@@ -1,6 +1,7 @@
 """`async with client.claim(...) as task`: however the block is left, the work isn't left hanging."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -173,7 +174,9 @@ def says_lost(connection: Connection, why: str = "superseded", status: str = "ru
     connection.event(LeaseLostEvent(handoff=HANDOFF, fence=1, why=why, status=status))
 
 
-async def test_losing_the_lease_cancels_the_body_and_the_block_says_why(fake: FakeDaemon) -> None:
+async def test_losing_the_lease_cancels_the_body_and_the_block_says_why(
+    fake: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
     fake.answers["claim"] = grants
     async with dhp_client.connect(fake.address) as client:
         with losing() as lost:
@@ -188,6 +191,8 @@ async def test_losing_the_lease_cancels_the_body_and_the_block_says_why(fake: Fa
         with pytest.raises(dhp_client.LeaseLost):
             await task.checkpoint(1)
     assert not fake.of("checkpoint", "fail", "release")
+    warned = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warned == [], "what is raised isn't written to standard error as well"
 
 
 async def test_a_user_who_cancels_at_the_same_time_gets_the_cancellation(fake: FakeDaemon) -> None:
@@ -326,6 +331,35 @@ async def test_completing_is_not_mistaken_for_a_loss_when_the_heartbeat_hears_of
         async with client.claim(kinds="fetch") as task:
             await task.complete(1)
         assert (task.ended, task.lost) == ("completed", False)
+
+
+async def test_a_body_that_is_cancelled_while_it_completes_is_not_said_to_have_failed_to_give_back(
+    fake: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def complete(connection: Connection, request: Any) -> CompleteReply:
+        begun.set()
+        await go_on.wait()
+        return CompleteReply(duplicate=False)
+
+    async def work(client: dhp_client.Client) -> None:
+        async with client.claim(kinds="fetch") as task:
+            tasks.append(task)
+            await task.complete(1)
+
+    tasks: list[dhp_client.Task] = []
+    fake.answers |= {"claim": grants, "complete": complete}
+    async with dhp_client.connect(fake.address) as client:
+        working = asyncio.create_task(work(client))
+        await begun.wait()
+        working.cancel()
+        await client.ping()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+    assert (tasks[0].ended, fake.of("release")) == ("completed", [])
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_closing_the_client_releases_and_ends_the_work_under_way(client: dhp_client.Client, kind: str) -> None:

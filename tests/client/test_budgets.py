@@ -1,7 +1,9 @@
 """Budgets, capabilities and typed results from the client's side: what is dispatched is what is in force."""
 
+import asyncio
 from collections.abc import Callable
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import dhp_client
 from dhp_client import sync
 from dhp_client.budgets import budget_json
 from dhp_protocol.errors import InvalidRequest, ResultInvalid, WrongState
+from tests.client.losing import losing, raising
 from tests.client.proxy import Proxy
 from tests.support.daemon_process import DaemonProcess
 
@@ -37,6 +40,8 @@ def test_the_same_caps_are_the_same_text_but_for_how_money_is_spelled() -> None:
     assert bytes(budget_json(dhp_client.Budget(max_usd=Decimal("0.1")))) == b'{"max_usd":0.1}'
     assert bytes(budget_json({"max_usd": "0.1", "max_steps": 1})) == b'{"max_usd":0.1,"max_steps":1}'
     assert bytes(budget_json({})) == b"{}"
+    assert bytes(budget_json(MappingProxyType({"max_steps": 1}))) == b'{"max_steps":1}'
+    assert bytes(budget_json(MappingProxyType({"max_usd": "0.1"}))) == b'{"max_usd":0.1}'
 
 
 async def test_an_amount_is_the_same_intent_however_it_is_written(client: dhp_client.Client, kind: str) -> None:
@@ -95,6 +100,22 @@ async def test_a_result_that_does_not_fit_is_mended_under_the_same_lease(client:
     assert (await client.result(made.handoff)).result == {"n": 1}
 
 
+async def test_the_last_result_that_does_not_fit_is_told_even_if_the_answer_is_lost(
+    shared_daemon: DaemonProcess, kind: str, proxy_to: ProxyTo
+) -> None:
+    proxy = proxy_to(shared_daemon)
+    async with dhp_client.connect(proxy.address) as client:
+        await client.dispatch(kind, {}, output_schema={"type": "object"}, budget={"max_invalid_results": 2})
+        with raising(ResultInvalid) as refused:
+            async with client.claim(kinds=kind) as task:
+                with pytest.raises(ResultInvalid) as first:
+                    await task.complete([1])
+                proxy.lose_answer_to("complete")
+                await task.complete([2])
+        assert (proxy.lost, task.ended, task.lost) == (1, "dead", False)
+    assert refused.value.details == {**first.value.details, "left": 0}
+
+
 async def test_the_last_result_that_does_not_fit_ends_the_work(client: dhp_client.Client, kind: str) -> None:
     made = await client.dispatch(kind, {}, output_schema=False, budget={"max_invalid_results": 1})
     with pytest.raises(ResultInvalid) as refused:
@@ -102,6 +123,34 @@ async def test_the_last_result_that_does_not_fit_ends_the_work(client: dhp_clien
             await task.complete({})
     assert (refused.value.details["left"], task.ended) == (0, "dead")
     assert (await client.status(made.handoff)).status == "dead"
+    end = await client.result(made.handoff)
+    assert (end.status, end.result, end.refused, end.was_refused) == ("dead", None, {}, True)
+
+
+async def test_a_null_that_was_refused_is_told_from_none(client: dhp_client.Client, kind: str) -> None:
+    made = await client.dispatch(kind, {}, output_schema=False, budget={"max_invalid_results": 1})
+    async with client.claim(kinds=kind) as task:
+        before = await client.result(made.handoff)
+        assert (before.refused, before.was_refused) == (None, False)
+        with pytest.raises(ResultInvalid):
+            await task.complete(None)
+    after = await client.result(made.handoff)
+    assert (after.refused, after.was_refused) == (None, True)
+
+
+async def test_time_that_is_used_up_takes_the_lease_away(client: dhp_client.Client, kind: str) -> None:
+    made = await client.dispatch(kind, {}, budget={"max_wallclock_ms": 1})
+    with losing() as lost:
+        async with client.claim(made.handoff):
+            await asyncio.Event().wait()
+    assert (lost.value.details["why"], lost.value.details["status"]) == ("dead", "dead")
+    assert str((await client.status(made.handoff)).reason).startswith("max_wallclock_ms: ")
+
+
+async def test_an_unknown_cap_is_refused_with_those_there_are(client: dhp_client.Client, kind: str) -> None:
+    with pytest.raises(InvalidRequest, match="no cap 'usd': the caps are max_steps, max_usd,") as refused:
+        await client.dispatch(kind, {}, budget={"usd": 1})
+    assert refused.value.details["member"] == "budget.usd"
 
 
 async def test_what_the_intent_does_not_grant_is_denied(client: dhp_client.Client, kind: str) -> None:

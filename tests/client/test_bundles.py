@@ -1,7 +1,7 @@
 """Moving work between daemons with the clients."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,10 @@ from dhp_client import sync
 from dhp_client.exceptions import IntegrityError
 from dhp_protocol.errors import InvalidRequest, WrongState
 from dhp_protocol.replies import ExportReply
+from tests.client.proxy import Proxy
 from tests.support.daemon_process import DaemonProcess
+
+ProxyTo = Callable[[DaemonProcess], Proxy]
 
 
 @pytest.fixture
@@ -57,6 +60,35 @@ async def test_a_long_bundle_goes_in_parts(client: dhp_client.Client, other: dhp
     checkpoint = await other.last_checkpoint(handoff)
     assert checkpoint is not None
     assert checkpoint.state == {"text": "x" * 3_000_000}
+
+
+async def test_a_bundle_whose_arrival_is_not_answered_is_told_as_arrived(
+    client: dhp_client.Client, kind: str, tmp_path: Path, proxy_to: ProxyTo
+) -> None:
+    handoff = await half_done(client, kind)
+    with DaemonProcess(tmp_path / "other") as daemon:
+        proxy = proxy_to(daemon)
+        async with dhp_client.connect(proxy.address) as other:
+            bundle = await client.export(handoff)
+            proxy.lose_answer_to("import")
+            arrived = await other.import_(bundle)
+            assert (proxy.lost, arrived.created) == (1, True)
+            assert arrived.taken == len(bundle.splitlines()) - 2, "all but the envelope and the trailer"
+            again = await other.import_(bundle)
+            assert (again.created, again.taken) == (False, 0)
+
+            await client.resume(handoff, force=True)
+            async with client.claim(handoff) as task:
+                await task.checkpoint({"at": 3})
+                await task.complete(None)
+            longer = await client.export(handoff)
+            proxy.lose_answer_to("import")
+            extended = await other.import_(longer)
+            assert (proxy.lost, extended.created) == (2, False)
+            assert extended.taken == len(longer.splitlines()) - len(bundle.splitlines())
+            proxy.lose_answer_to("import")
+            once_more = await other.import_(longer)
+            assert (proxy.lost, once_more.created, once_more.taken) == (3, False, 0)
 
 
 async def test_several_imports_at_once_do_not_mix(

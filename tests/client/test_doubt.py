@@ -207,7 +207,7 @@ async def test_a_daemon_that_is_away_for_many_ttls_costs_no_running_body_its_wor
             daemon.kill()
             await until(lambda: task.in_doubt)
             saving = asyncio.create_task(task.checkpoint({"page": 2}))
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(1.1)
             assert not saving.done()
             await asyncio.to_thread(daemon.start)
             assert (await saving).seq == 2

@@ -14,6 +14,8 @@ import pytest
 
 import dhp_client
 from dhp_client import sync
+from dhp_client.clock import monotonic_ms
+from dhp_client.loop_thread import loop_thread
 from dhp_protocol.errors import WrongState
 from dhp_protocol.replies import (
     ClaimReply,
@@ -26,6 +28,7 @@ from dhp_protocol.replies import (
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing, raising
 from tests.client.proxy import Proxy
+from tests.client.test_approvals import all_asked
 from tests.client.test_doubt import ended_once, silence
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
@@ -109,6 +112,45 @@ async def test_two_who_come_to_a_step_at_the_same_time_do_it_once(client: dhp_cl
         assert [await one for one in both] == [1, 1]
 
 
+async def test_a_step_within_its_own_call_is_a_mistake_that_hangs_nobody(client: dhp_client.Client, kind: str) -> None:
+    outside = Outside()
+    await client.dispatch(kind, {})
+    async with client.claim(kinds=kind) as task:
+
+        async def again(key: str) -> Any:
+            return await task.effect("charge", outside)
+
+        async def again_in_a_task(key: str) -> Any:
+            return await asyncio.create_task(task.effect("charge", outside))
+
+        with pytest.raises(RuntimeError, match="'charge' is called within its own call"):
+            await task.effect("charge", again)
+        with pytest.raises(RuntimeError, match="'charge' is called within its own call"):
+            await task.effect("charge", again, in_doubt=again_in_a_task)
+        assert outside.keys == []
+        assert await task.effect("outer", lambda key: task.effect("inner", outside)) == {"receipt": 1}
+
+
+async def test_who_was_set_off_by_a_step_may_come_to_it_later(client: dhp_client.Client, kind: str) -> None:
+    outside, over = Outside(), asyncio.Event()
+    later: list[asyncio.Task[Any]] = []
+    await client.dispatch(kind, {})
+    async with client.claim(kinds=kind) as task:
+
+        async def come_back() -> Any:
+            await over.wait()
+            return await task.effect("charge", outside)
+
+        async def charge(key: str) -> Any:
+            later.append(asyncio.create_task(come_back()))
+            return await outside(key)
+
+        assert await task.effect("charge", charge) == {"receipt": 1}
+        over.set()
+        assert await later[0] == {"receipt": 1}
+    assert len(outside.keys) == 1
+
+
 @pytest.mark.parametrize("op", ["effect_begin", "effect_done"])
 async def test_an_effect_whose_answers_are_lost_is_done_once(
     shared_daemon: DaemonProcess, kind: str, proxy_to: ProxyTo, op: str
@@ -164,6 +206,47 @@ async def test_no_effect_begins_while_the_lease_is_in_doubt(fake: FakeDaemon) ->
     assert (fake.of("effect_begin"), outside.keys) == ([], [])
 
 
+@pytest.mark.parametrize("state", ["new", "in_doubt"])
+async def test_no_effect_begins_when_the_answer_comes_after_the_lease(fake: FakeDaemon, state: str) -> None:
+    ttl_ms = 300
+
+    async def grants_shortly(connection: Connection, request: Any) -> ClaimReply:
+        return grant(ttl_ms=ttl_ms)
+
+    async def late(connection: Connection, request: Any) -> EffectReply:
+        asked_ms = monotonic_ms()  # It was sent before, and so renews until before this and the ttl.
+        await until(lambda: monotonic_ms() > asked_ms + ttl_ms)
+        return EffectReply(state=state, idempotency_key="key")
+
+    outside = Outside()
+    fake.answers |= {"claim": grants_shortly, "heartbeat": silence, "effect_begin": late}
+    async with dhp_client.connect(fake.address) as client:
+        task = await client.claim(kinds="fetch")
+        assert task is not None
+        with pytest.raises(dhp_client.InDoubt):
+            await task.effect("charge", outside, in_doubt=outside)
+    assert (len(fake.of("effect_begin")), outside.keys) == (1, [])
+
+
+async def test_no_effect_begins_when_the_lease_is_lost_before_the_call(fake: FakeDaemon) -> None:
+    async def grants(connection: Connection, request: Any) -> ClaimReply:
+        return grant()
+
+    async def begin(connection: Connection, request: Any) -> EffectReply:
+        return EffectReply(state="new", idempotency_key="key")
+
+    outside = Outside()
+    fake.answers |= {"claim": grants, "effect_begin": begin}
+    async with dhp_client.connect(fake.address) as client:
+        task = await client.claim(kinds="fetch")
+        assert task is not None
+        async with task._passage("charge", outside, None, None) as passage:
+            fake.connections[0].event(LeaseLostEvent(handoff=HANDOFF, fence=1, why="superseded", status="running"))
+            await until(lambda: task.lost)
+            with losing():
+                passage.call_for(outside, None)
+
+
 async def test_a_step_that_was_only_asked_for_under_a_lease_that_ended_is_not_in_doubt(fake: FakeDaemon) -> None:
     ended_once(fake)
     lost_at_once = fake.answers["heartbeat"]
@@ -217,8 +300,7 @@ async def test_an_approval_is_used_up_by_the_step_that_it_was_asked_for(
     await client.dispatch(kind, {})
     async with dhp_client.connect(shared_daemon.address) as person, client.claim(kinds=kind) as task:
         asking = asyncio.create_task(task.approval("charge", {"usd": 3}, timeout_ms=60_000))
-        while not (asked := (await person.approvals(handoff=task.handoff)).approvals):
-            await asyncio.sleep(0.01)
+        asked = await all_asked(person, task.handoff, 1)
         with pytest.raises(WrongState):
             await task.effect("charge", outside, approval=asked[0].approval)
         await person.approve(asked[0].approval)
@@ -320,6 +402,42 @@ def test_the_sync_task_calls_in_the_callers_thread_and_once(shared_daemon: Daemo
     assert threads == [threading.current_thread()] * 2
 
 
+def test_a_step_within_its_own_call_is_a_mistake_in_sync_code_too(shared_daemon: DaemonProcess, kind: str) -> None:
+    with sync.connect(shared_daemon.address) as client:
+        client.dispatch(kind, {})
+        with client.claim(kinds=kind) as task:
+            with pytest.raises(RuntimeError, match="'charge' is called within its own call"):
+                task.effect("charge", lambda key: task.effect("charge", len))
+            assert task.effect("outer", lambda key: task.effect("inner", len)) == 64
+
+
+def test_an_interrupt_as_a_step_is_entered_leaves_it_to_whoever_comes_next(
+    shared_daemon: DaemonProcess, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = 0
+    run = loop_thread.run
+
+    def interrupted_once(work: Any) -> Any:
+        nonlocal entered
+        result = run(work)
+        entered += work.__name__ == "__aenter__"
+        if work.__name__ == "__aenter__" and entered == 1:
+            raise KeyboardInterrupt
+        return result
+
+    got: list[Any] = []
+    with sync.connect(shared_daemon.address) as client:
+        client.dispatch(kind, {})
+        with client.claim(kinds=kind) as task:
+            monkeypatch.setattr(loop_thread, "run", interrupted_once)
+            with pytest.raises(KeyboardInterrupt):
+                task.effect("charge", len)
+            coming_next = threading.Thread(target=lambda: got.append(task.effect("charge", len)), daemon=True)
+            coming_next.start()
+            coming_next.join(20)
+            assert got == [64]
+
+
 def test_threads_that_come_to_a_step_at_the_same_time_do_it_once(shared_daemon: DaemonProcess, kind: str) -> None:
     calls: list[str] = []
     called, go_on = threading.Event(), threading.Event()
@@ -343,3 +461,39 @@ def test_threads_that_come_to_a_step_at_the_same_time_do_it_once(shared_daemon: 
             for worker in workers:
                 worker.join()
             assert got == [1, 1, 1]
+
+
+@pytest.mark.parametrize("handler", ["call", "in_doubt"])
+async def test_what_cannot_be_called_with_a_key_is_refused_before_anything_begins(
+    client: dhp_client.Client, kind: str, handler: str
+) -> None:
+    async def send() -> None: ...
+
+    await client.dispatch(kind, {})
+    async with client.claim(kinds=kind) as task:
+        for wrong, told in (
+            ("receipt", "not a str"),
+            (send(), "not a coroutine: give the function, uncalled"),
+            (lambda: None, r"take one argument, the idempotency key; it takes \(\)"),
+            (lambda key, amount: None, r"it takes \(key, amount\)"),
+        ):
+            handlers: dict[str, Any] = {"call": Outside(), handler: wrong}
+            with pytest.raises(TypeError, match=f"^{handler} must.*{told}"):
+                await task.effect("charge", **handlers)
+        assert (await client.effects(task.handoff)).effects == []
+        assert await task.effect("charge", lambda key, times=1: times) == 1
+        assert await task.effect("count", len) == 64
+
+
+@pytest.mark.parametrize(("result", "error"), [({1, 2}, TypeError), (float("nan"), ValueError)])
+async def test_a_result_that_is_no_json_is_told_to_leave_the_effect_in_doubt(
+    client: dhp_client.Client, kind: str, result: object, error: type[Exception]
+) -> None:
+    await client.dispatch(kind, {})
+    async with client.claim(kinds=kind) as task:
+        with pytest.raises(error, match="'charge' was carried out, but can't be put on record and is in doubt now"):
+            await task.effect("charge", lambda key: result)
+        assert [view.state for view in (await client.effects(task.handoff)).effects] == ["begun"]
+        with pytest.raises(dhp_client.EffectInDoubt):
+            await task.effect("charge", lambda key: "again")
+        assert await task.effect("charge", Outside(), in_doubt=lambda key: [1, 2]) == [1, 2]

@@ -44,7 +44,7 @@ def test_the_child_gets_client_closed_and_the_parent_goes_on(shared_daemon: Daem
         async def main():
             async with dhp_client.connect(address) as client:
                 await client.dispatch(kind, {})
-                async with client.claim(kinds=kind, ttl_ms=1500) as task:
+                async with client.claim(kinds=kind, ttl_ms=800) as task:
                     await task.checkpoint(1)
                     while sockets_to_the_daemon() < 2:
                         await asyncio.sleep(0.01)
@@ -54,7 +54,7 @@ def test_the_child_gets_client_closed_and_the_parent_goes_on(shared_daemon: Daem
                         print("held:", sockets_to_the_daemon(), flush=True)
                         os._exit(0)
                     os.waitpid(pid, 0)
-                    await asyncio.sleep(2.5)
+                    await asyncio.sleep(1.7)
                     await task.checkpoint(2)
                     await task.complete("done")
                 print((await client.result(task.handoff)).result, task.attempt, task.fence)

@@ -35,7 +35,7 @@ async def test_a_blocked_event_loop_keeps_its_lease(shared_daemon: DaemonProcess
     async with dhp_client.connect(shared_daemon.address) as client:
         made = await client.dispatch(kind, {})
         async with client.claim(kinds=kind, ttl_ms=SHORT_TTL_MS) as task:
-            time.sleep(5 * SHORT_TTL_MS / 1000)  # noqa: ASYNC251 - blocking the loop is the point.
+            time.sleep(2.2 * SHORT_TTL_MS / 1000)  # noqa: ASYNC251 - blocking the loop is the point.
             assert not task.lost
             assert not task.in_doubt
             await task.checkpoint(1)
@@ -149,7 +149,7 @@ async def test_a_loop_that_was_closed_keeps_nothing_alive(
 async def test_many_leases_are_all_kept_alive(client: dhp_client.Client, kind: str) -> None:
     made = [await client.dispatch(kind, {"n": n}) for n in range(20)]
     tasks = [await client.claim(one.handoff, ttl_ms=SHORT_TTL_MS) for one in made]
-    await asyncio.sleep(3 * SHORT_TTL_MS / 1000)
+    await asyncio.sleep(2.2 * SHORT_TTL_MS / 1000)
     for task in tasks:
         assert task is not None
         await task.complete(None)

@@ -2,19 +2,28 @@
 
 import asyncio
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import dhp_client
 from dhp_client import sync
 from dhp_client.money import exact_usd, usd_json
 from dhp_protocol.errors import BudgetExceeded, InvalidRequest
-from dhp_protocol.replies import CheckpointReply, ClaimReply, LeaseLostEvent, SpendReply
+from dhp_protocol.replies import (
+    CheckpointReply,
+    ClaimReply,
+    HistoryReply,
+    LeaseLostEvent,
+    SpendReply,
+    StatusReply,
+)
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing, raising
 from tests.client.proxy import Proxy
+from tests.client.test_leases import status
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
 
@@ -31,12 +40,18 @@ ProxyTo = Callable[[DaemonProcess], Proxy]
         ("0.000000001", b"0.000000001"),
         (" 2.50 ", b"2.50"),
         (7, b"7"),
-        (Decimal("1e-100"), b"0.000000000"),
+        (Decimal("1E-40"), b"0.000000001"),
+        (Decimal("1e-100"), b"0.000000001"),
+        (Decimal("-1e-100"), b"-0.000000001"),
+        (Decimal("0e-100"), b"0.000000000"),
+        (Decimal("1234567.8901234565" + "0" * 30), b"1234567.890123456"),
         (-1, b"-1"),
     ],
 )
-def test_money_is_the_number_that_was_written(amount: Any, number: bytes) -> None:
-    assert bytes(usd_json(amount)) == number
+@pytest.mark.parametrize("precision", [1, 28])
+def test_money_is_the_number_that_was_written(amount: Any, number: bytes, precision: int) -> None:
+    with localcontext(Context(prec=precision)):
+        assert bytes(usd_json(amount)) == number
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf"), Decimal("NaN"), "-Infinity", "a lot", "", 10**40])
@@ -75,8 +90,8 @@ async def test_a_spending_whose_answer_is_lost_is_counted_once(
             assert (proxy.lost, reply.usd, reply.steps) == (1, 0.25, 2)
             proxy.lose_answer_to("checkpoint")
             await task.checkpoint("half", usd="0.5", steps=3)
-            status = await client.status(task.handoff)
-            assert (proxy.lost, status.usd, status.steps, status.seq) == (2, 0.75, 5, 1)
+            found = await client.status(task.handoff)
+            assert (proxy.lost, found.usd, found.steps, found.seq) == (2, 0.75, 5, 1)
 
 
 async def test_what_would_pass_a_cap_ends_the_work_and_a_redrive_applies_it_first(
@@ -99,6 +114,81 @@ async def test_what_would_pass_a_cap_ends_the_work_and_a_redrive_applies_it_firs
         assert (again.state, again.seq) == ("dear", 2)
         await again.complete("done")
     assert (await client.status(made.handoff)).usd == 0.4
+
+
+@pytest.mark.parametrize("op", ["spend", "checkpoint"])
+@pytest.mark.parametrize(
+    ("cap", "asked"),
+    [("max_usd", {"usd": "0.25", "steps": 1}), ("max_steps", {"steps": 6})],
+)
+@pytest.mark.parametrize("of_the_parent", [False, True])
+async def test_a_caps_refusal_whose_answer_is_lost_is_still_told(
+    shared_daemon: DaemonProcess,
+    kind: str,
+    proxy_to: ProxyTo,
+    op: str,
+    cap: str,
+    asked: dict[str, Any],
+    of_the_parent: bool,
+) -> None:
+    proxy = proxy_to(shared_daemon)
+    budget = {"max_usd": "0.5", "max_steps": 7}
+    async with dhp_client.connect(proxy.address) as client, dhp_client.connect(shared_daemon.address) as other:
+        parent = await other.dispatch(kind, {"is": "parent"}, budget=budget if of_the_parent else {})
+        made = await other.dispatch(kind, {}, budget={} if of_the_parent else budget, parent=parent.handoff)
+        with raising(BudgetExceeded) as refused:
+            async with client.claim(made.handoff) as task:
+                await task.checkpoint("first", usd="0.3", steps=2)
+                proxy.lose_answer_to(op)
+                await (task.spend(**asked) if op == "spend" else task.checkpoint("second", **asked))
+        assert (proxy.lost, task.ended, task.lost) == (1, "dead", False)
+        with pytest.raises(BudgetExceeded) as told_by_redrive:
+            await other.redrive(made.handoff)
+    assert refused.value.details == told_by_redrive.value.details
+    assert str(refused.value).startswith(f"This would pass {cap}")
+    assert (refused.value.details["cap"], refused.value.details["whose"]) == (
+        cap,
+        parent.handoff if of_the_parent else made.handoff,
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "ours"),
+    [
+        ({"fence": 2, "cap": "max_usd", "whose": HANDOFF, "kept_usd": 0.5, "kept_steps": 1}, True),
+        ({"fence": 2, "cap": "max_usd", "whose": HANDOFF, "kept_usd": 0.5}, False),
+        ({"fence": 2, "cap": "max_usd", "whose": HANDOFF, "kept_usd": 0.25, "kept_steps": 1}, False),
+        ({"fence": 4, "cap": "max_usd", "whose": HANDOFF, "kept_usd": 0.5, "kept_steps": 1}, False),
+        ({"fence": 2, "cap": "max_wallclock_ms"}, False),
+        ({"fence": 2}, False),
+    ],
+)
+async def test_work_that_died_of_something_else_is_lost(fake: FakeDaemon, record: dict[str, Any], ours: bool) -> None:
+    async def grants(connection: Connection, request: Any) -> ClaimReply:
+        return grant()
+
+    async def refuse(connection: Connection, request: Any) -> None:
+        if len(fake.of("spend")) == 1:
+            connection.drop()
+            return
+        raise dhp_client.LeaseLost("no", why="dead", fence=2, status="dead")
+
+    async def tell(connection: Connection, request: Any) -> HistoryReply:
+        return HistoryReply(records=[{"n": 3, "position": 3, "type": "dead", **record}], next=None)
+
+    async def account(connection: Connection, request: Any) -> StatusReply:
+        return replace(status("dead", 2), usd=0.75, budget={"max_usd": 1.0})
+
+    fake.answers |= {"claim": grants, "spend": refuse, "history": tell, "status": account}
+    async with dhp_client.connect(fake.address) as client:
+        task = await client.claim(kinds="fetch")
+        assert task is not None
+        with pytest.raises(BudgetExceeded if ours else dhp_client.LeaseLost) as told:
+            await task.spend(usd="0.5", steps=1)
+        assert (task.ended, task.lost) == (("dead", False) if ours else (None, True))
+    if ours:
+        expected = {"cap": "max_usd", "limit": 1.0, "used": 0.75, "asked": 0.5, "lacking": 0.25, "whose": HANDOFF}
+        assert told.value.details == expected
 
 
 async def test_being_told_of_the_end_before_the_refusal_comes_changes_nothing(fake: FakeDaemon) -> None:
@@ -157,6 +247,15 @@ async def test_afford_looks_at_every_cap_up_to_the_root(client: dhp_client.Clien
             assert (await client.status(root.handoff)).usd == 0.7
             await task.complete(None)
         await parent.complete(None)
+
+
+async def test_what_is_left_is_exact_whatever_the_callers_precision(client: dhp_client.Client, kind: str) -> None:
+    await client.dispatch(kind, {}, budget={"max_usd": "1234.5678"})
+    async with client.claim(kinds=kind) as task:
+        await task.spend(usd="0.0001")
+        with localcontext(Context(prec=4)):
+            headroom = await task.afford(usd="1234.56771")
+        assert (headroom.usd, headroom.cap) == (Decimal("1234.5677"), "max_usd")
 
 
 async def test_afford_without_caps_is_a_yes(client: dhp_client.Client, kind: str) -> None:

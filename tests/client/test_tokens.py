@@ -70,9 +70,14 @@ async def test_a_token_outlives_a_restart_of_the_daemon(guarded: Guarded) -> Non
         assert (await client.status(handoff)).status == "pending"
 
 
-@pytest.mark.parametrize("token", [None, "a guess"])
-async def test_without_a_good_token_connecting_fails_at_once(guarded: Guarded, token: str | None) -> None:
-    with pytest.raises(Unauthenticated):
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [(None, r"give token=, \$DHP_TOKEN, or --token-file"), ("a guess", "This token isn't known here")],
+)
+async def test_without_a_good_token_connecting_fails_at_once_and_says_what_to_give(
+    guarded: Guarded, token: str | None, told: str
+) -> None:
+    with pytest.raises(Unauthenticated, match=told):
         await dhp_client.connect(guarded.address, token=token, connect_timeout_ms=NEVER_MS)
 
 

@@ -1,12 +1,17 @@
 """A frame too long to be taken in in one go is answered as a short one would be, and in its place in the line."""
 
+import asyncio
 import json
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from dhp_protocol.decoding import RequestFault, decode_request
-from dhpd.server.long_frames import LONG_BODY_BYTES, REST_BYTES
+from dhp_protocol.decoding import RequestFault, check_in_steps, decode_request
+from dhp_protocol.errors import BadJson
+from dhp_protocol.messages import AnyRequest
+from dhpd.server.long_frames import LONG_BODY_BYTES, REST_BYTES, LongFrames
 from tests.support.wire_client import WireClient
 
 from .conftest import Connect
@@ -114,3 +119,78 @@ def test_a_payload_that_is_too_long_is_refused_by_its_member(client: WireClient)
         assert (refused.code, refused.details["member"]) == ("too_large", member)
         assert refused.details["size"] > refused.details["limit"]
     assert client.status(handoff)["status"] == "running"
+
+
+async def test_one_is_worked_on_at_a_time_and_handed_over_in_the_order_they_came() -> None:
+    now_s = 0.0
+
+    def clock_s() -> float:
+        nonlocal now_s
+        now_s += 1.0  # Every look at the clock takes long, so that each slice is one step.
+        return now_s
+
+    frames = LongFrames(128, clock_s)
+    body = body_of(op="checkpoint", handoff=HANDOFF, fence=1, state="x" * (4 * LONG_BODY_BYTES))
+    passes = 0
+    handed_over: list[tuple[int, int]] = []
+
+    def handed(number: int, _: AnyRequest) -> None:
+        handed_over.append((number, passes))
+
+    def count_passes() -> None:
+        nonlocal passes
+        passes += 1
+        asyncio.get_running_loop().call_soon(count_passes)
+
+    async def explain(_: bytes) -> RequestFault | None:
+        raise AssertionError("it is good")
+
+    asyncio.get_running_loop().call_soon(count_passes)
+    await asyncio.gather(*(frames.take(body, explain, partial(handed, number)) for number in range(5)))
+    assert [number for number, _ in handed_over] == list(range(5))
+    steps = sum(1 for _ in check_in_steps(body, 128))
+    at = [pass_ for _, pass_ in handed_over]
+    assert all(later - earlier >= steps + 3 for earlier, later in pairwise(at)), (
+        "a pass for each step, and for the rest"
+    )
+
+
+async def test_one_that_is_given_up_makes_way() -> None:
+    frames = LongFrames(128, lambda: 0.0)
+    body = body_of(op="checkpoint", handoff=HANDOFF, fence=1, state=LONG)
+    handed_over: list[int] = []
+
+    def handed(number: int, _: AnyRequest) -> None:
+        handed_over.append(number)
+
+    async def explain(_: bytes) -> RequestFault | None:
+        raise AssertionError("it is good")
+
+    tasks = [asyncio.create_task(frames.take(body, explain, partial(handed, number))) for number in range(4)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[2].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert handed_over == [1, 3]
+
+
+async def test_who_waits_for_an_explanation_is_not_in_the_way() -> None:
+    frames = LongFrames(128, lambda: 0.0)
+    explained = asyncio.Event()
+
+    async def explain(_: bytes) -> RequestFault | None:
+        await explained.wait()
+        return RequestFault(BadJson("It is none."))
+
+    def refuse(_: AnyRequest) -> None:
+        raise AssertionError("it isn't good")
+
+    waiting = asyncio.create_task(frames.take(REFUSED["very many members"], explain, refuse))
+    handed_over: list[AnyRequest] = []
+    good = body_of(op="checkpoint", handoff=HANDOFF, fence=1, state=LONG)
+    await frames.take(good, explain, handed_over.append)
+    assert len(handed_over) == 1
+    assert not waiting.done()
+    explained.set()
+    with pytest.raises(RequestFault):
+        await waiting

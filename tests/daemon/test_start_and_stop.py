@@ -138,7 +138,8 @@ def test_a_daemon_whose_lock_was_taken_from_under_it_stops_rather_than_write_bes
 @pytest.mark.parametrize("listen", ["tcp", "unix"])
 def test_a_taken_address_is_told(daemon: DaemonProcess, tmp_path: Path, listen: str) -> None:
     address = getattr(daemon, listen).removeprefix("tcp://")
-    assert_refuses(dhpd("--data", tmp_path / "other", "--listen", address), 1, address)
+    hint = "--listen HOST:PORT (port 0 takes a free one)" if listen == "tcp" else "another process does"
+    assert_refuses(dhpd("--data", tmp_path / "other", "--listen", address), 1, address, hint)
     assert not (tmp_path / "other" / "dhpd.json").exists()
     with WireClient(getattr(daemon, listen)) as client:
         client.pump()

@@ -1,5 +1,6 @@
 """Tokens over real sockets: what a stranger may do, what each role may do, and what a changed file means at once."""
 
+import contextlib
 import json
 import os
 import signal
@@ -551,3 +552,78 @@ def test_no_secret_is_in_the_log_whatever_is_sent(guarded: Guarded) -> None:
     assert [answer["error"]["code"] for answer in answers] == ["invalid_request", "unknown_op", "bad_json"]
     assert secret not in str(answers[0])
     assert secret not in str(answers[2])
+
+
+# --- what takes two ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "after a kill"])
+def test_an_approver_that_gets_the_work_does_not_carry_out_what_it_approved(guarded: Guarded, killed: bool) -> None:
+    ada, bob = guarded.of("ada"), guarded.of("bob")
+    handoff = ada.dispatch("pay")
+    fence = ada.claim(handoff=handoff)["fence"]
+    asked = {"action": "pay", "details": {"to": "x"}, "timeout_ms": 600_000}
+    approval = ada.call("approval_request", handoff=handoff, fence=fence, **asked)["approval"]
+    ada.call("suspend", handoff=handoff, fence=fence, approval=approval)
+    waits = bob.send("claim", worker="w", handoff=handoff, wait_ms=20_000)
+    assert guarded.of("bob").call("approval_decide", approval=approval, decision="approve")["by"] == "bob"
+    fence = bob.result(waits)["fence"]
+    if killed:
+        guarded.process.restart()
+        ada, bob = guarded.of("ada"), guarded.of("bob")
+    begin = {"handoff": handoff, "step": "pay", "approval": approval}
+    refusal = bob.refused("effect_begin", fence=fence, **begin)
+    assert (refusal.code, refusal.details) == ("forbidden", {"role": "worker", "approval": approval})
+    bob.call("release", handoff=handoff, fence=fence)
+    fence = ada.claim(handoff=handoff)["fence"]
+    assert ada.call("effect_begin", fence=fence, **begin)["state"] == "new"
+    assert "session" not in json.dumps(ada.history(handoff))
+
+
+def test_a_stranger_cannot_use_up_a_budget_through_a_child(guarded: Guarded) -> None:
+    ada, bob, dispatcher, admin = (guarded.of(name) for name in ("ada", "bob", "dispatcher", "admin"))
+    parent = dispatcher.dispatch("parent", budget={"max_steps": 10})
+    fence = ada.claim(handoff=parent)["fence"]
+    child = {"kind": "child", "inputs": {}, "parent": parent}
+    refusal = bob.refused("dispatch", key="bob", **child)
+    assert refusal.code == "forbidden"
+    assert refusal.details == {
+        "role": "admin",
+        "roles": ["admin"],
+        "handoff": parent,
+        "tokens": ["ada", "dispatcher"],
+    }
+    for client, key in ((ada, "ada"), (dispatcher, "dispatcher"), (admin, "admin")):
+        assert client.call("dispatch", key=key, **child)["created"]
+    ada.call("release", handoff=parent, fence=fence)
+    guarded.process.restart()
+    assert guarded.of("ada").refused("dispatch", key="late", **child).details["tokens"] == ["dispatcher"]
+    assert guarded.of("dispatcher").call("dispatch", key="late", **child)["created"]
+
+
+def test_strangers_take_half_of_the_places_at_most(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "tokens.toml", "ada", ["reader"])
+    env = {"DHPD_HELLO_WITHIN_MS": str(PATIENT_MS), "DHPD_MAX_CONNECTIONS": "6"}
+    with (
+        DaemonProcess(
+            tmp_path / "data",
+            listen=("127.0.0.1:0", f"unix:{tmp_path}/dhpd.sock"),
+            arguments=("--tokens", str(tmp_path / "tokens.toml")),
+            env=env,
+        ) as daemon,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def come(address: str) -> WireClient:
+            return stack.enter_context(WireClient(address))
+
+        ada = come(daemon.tcp)
+        ada.call("hello", token=token)
+        strangers = [come(daemon.tcp) for _ in range(3)]
+        for stranger in strangers:
+            stranger.refused("ping")
+        assert come(daemon.tcp).receive()["error"]["code"] == "overloaded"
+        come(daemon.unix).pump()
+        strangers[0].call("hello", token=token)  # Now a place is free for another stranger.
+        assert come(daemon.tcp).refused("ping").code == "unauthenticated"
+        assert come(daemon.tcp).receive()["error"]["code"] == "overloaded"

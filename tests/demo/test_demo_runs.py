@@ -63,22 +63,20 @@ def test_killed_in_the_middle_of_page_5_and_finished_by_the_standby(tmp_path: Pa
     assert_nobody_listens(outcome["address"])
 
 
-def test_two_runs_in_one_folder_are_apart_and_a_graceful_one_hands_back(tmp_path: Path) -> None:
-    arguments = ("--pages", "4", "--kill-at", "2", "--json")
-    first = outcome_of(demo(tmp_path, *arguments))
-    second = outcome_of(demo(tmp_path, *arguments, "--graceful"))
-    assert [Path(outcome["folder"]).name for outcome in (first, second)] == ["run-1", "run-2"]
-    assert any("handing back cost no attempt" in claim for _, claim, _ in second["checks"])
-    assert [request["event"] for request in requests_of(second)].count("cut") == 1
-
-
-def test_text_tells_what_happened_in_plain_lines(tmp_path: Path) -> None:
+def test_two_runs_in_one_folder_are_apart_one_tells_in_plain_lines_and_a_graceful_one_hands_back(
+    tmp_path: Path,
+) -> None:
     ran = demo(tmp_path, "--pages", "10", "--kill-at", "1")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "\x1b" not in ran.stdout
     for told in ("kill -9 for worker-a", "10 of 10 pages  worker-b", "orphaned", "Take-over ", "All of it is so."):
         assert told in ran.stdout
     assert "NOT SO" not in ran.stdout
+    second = outcome_of(demo(tmp_path, "--pages", "4", "--kill-at", "2", "--graceful", "--json"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1", "run-2"]
+    assert Path(second["folder"]).name == "run-2"
+    assert any("handing back cost no attempt" in claim for _, claim, _ in second["checks"])
+    assert [request["event"] for request in requests_of(second)].count("cut") == 1
 
 
 def test_a_kept_daemon_answers_and_still_has_the_result(tmp_path: Path) -> None:

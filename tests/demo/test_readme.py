@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 import dhp_client.sync
+from dhp_client.cli.main import dhp as group
 
+from ..client.waiting import until_blocking
 from ..support.daemon_process import DaemonProcess
 
 README = Path(__file__).parents[2] / "README.md"
@@ -49,6 +51,7 @@ def stop_daemon(folder: Path) -> None:
     daemon = folder / ".dhp" / "dhpd.json"
     if daemon.exists():
         os.kill(msgspec.json.decode(daemon.read_bytes())["pid"], signal.SIGTERM)
+        until_blocking(lambda: not daemon.exists(), "the daemon has ended")
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
@@ -127,6 +130,12 @@ def test_the_daemon_of_the_session_is_where_it_is_looked_for() -> None:
     assert "dhpd --data ./by-hand" in README.read_text()
     shown = subprocess.run([sys.executable, "-m", "dhpd", "--help"], capture_output=True, text=True, timeout=30)
     assert f"127.0.0.1:{PRINTED_PORT}" in shown.stdout
+
+
+def test_every_command_is_listed_and_no_other() -> None:
+    (section,) = re.findall(r"^## On a terminal\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    listed = [name for line in section.splitlines() if line.startswith("| ") for name in re.findall(r"`(\S+)`", line)]
+    assert sorted(listed) == sorted(group.commands)
 
 
 def test_every_file_that_is_pointed_to_exists() -> None:

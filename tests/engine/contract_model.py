@@ -38,7 +38,7 @@ class Work:
     first_ms: int | None = None
     died_ms: int = 0
     dead_ms: int = 0
-    kept: tuple[Caps, int] | None = None
+    kept: tuple[Caps, int, str | None] | None = None
     nonces: set[Answer] = field(default_factory=set)
     said: dict[str, int] = field(default_factory=dict)
 
@@ -124,7 +124,7 @@ class ContractModel:
         work.status, work.fence = status, work.fence + 1
         work.ended = work.ended or why
 
-    def die(self, work: Work, kept: tuple[Caps, int] | None = None) -> None:
+    def die(self, work: Work, kept: tuple[Caps, int, str | None] | None = None) -> None:
         self.end(work, "dead", "dead")
         work.died_ms, work.kept = self.now_ms, kept
 
@@ -186,7 +186,7 @@ class ContractModel:
             self.renew(work)
             return "checkpoint", work.seq, True
         if refusal := self.exceeded(work, asked):
-            self.die(work, (asked, work.seq + 1))
+            self.die(work, (asked, work.seq + 1, None))
             return refusal
         self.spend_now(work, asked)
         work.seq += 1
@@ -201,7 +201,7 @@ class ContractModel:
             return late
         if ("spend", nonce) not in work.nonces and any(asked.values()):
             if refusal := self.exceeded(work, asked):
-                self.die(work, (asked, 0))
+                self.die(work, (asked, 0, nonce))
                 return refusal
             self.spend_now(work, asked)
             self.remember(work, "spend", nonce)
@@ -264,7 +264,7 @@ class ContractModel:
         if any(cap not in work.caps for cap in add):
             return ("invalid_request",)
         caps = {cap: value + add.get(cap, 0) for cap, value in work.caps.items()}
-        asked, seq = work.kept or ({"steps": Decimal(0), "usd": Decimal(0)}, 0)
+        asked, seq, spent_nonce = work.kept or ({"steps": Decimal(0), "usd": Decimal(0)}, 0, None)
         if refusal := self.exceeded(work, asked, caps):
             return refusal
         lived_ms = 0 if work.first_ms is None else work.died_ms - work.first_ms - work.dead_ms
@@ -278,4 +278,5 @@ class ContractModel:
         work.failures = work.stalls = work.invalid = work.not_before_ms = 0
         work.kept, work.status, work.fence = None, "pending", work.fence + 1
         self.remember(work, "redrive", nonce)
+        self.remember(work, "spend", spent_nonce)
         return "status", "pending"

@@ -24,6 +24,7 @@ from dhp_protocol.messages import (
     Cancel,
     Checkpoint,
     Complete,
+    EffectBegin,
     History,
     Redrive,
     Release,
@@ -545,17 +546,15 @@ def test_a_question_needs_the_fence() -> None:
     assert caught.value.details["why"] == "expired"
 
 
-def test_the_same_question_again_renews_the_lease_and_moves_no_stall_clock() -> None:
+def test_the_same_question_again_renews_the_lease_and_leaves_no_record() -> None:
     world = Office()
-    handoff, fence = world.held(budget=Raw(b'{"stall_ms":4000}'))
+    handoff, fence = world.held()
     world.ask(handoff, fence)
-    world.jump(3_999)
+    n = world.facts(handoff).n
+    world.jump(TTL_MS - 1)
     world.ask(handoff, fence)
-    assert world.deadline_ms(handoff) == 1
-    world.jump(1)
-    with pytest.raises(LeaseLost) as caught:
-        world.ask(handoff, fence)
-    assert caught.value.details["why"] == "stalled"
+    assert world.deadline_ms(handoff) == TTL_MS
+    assert world.facts(handoff).n == n
 
 
 def test_an_approval_goes_on_while_nobody_holds_the_work() -> None:
@@ -566,3 +565,44 @@ def test_an_approval_goes_on_while_nobody_holds_the_work() -> None:
     world.decide(approval)
     world.advance(DAY_MS)
     assert world.decision(approval) == "approved"
+
+
+# --- who carries it out --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "after a restart"])
+def test_the_session_that_gave_an_approval_does_not_carry_the_action_out(restarted: bool) -> None:
+    world = Office()
+    handoff, fence = world.held()
+    approval = world.ask(handoff, fence)
+    world.run(Suspend(handoff=handoff, fence=fence, approval=approval))
+    world.decide(approval, on=world.connect("boss"))
+    if restarted:
+        world.restart()
+    boss = world.connect("boss")
+    fence = world.claim(handoff, on=boss)
+    begin = EffectBegin(handoff=handoff, fence=fence, step="pay", approval=approval)
+    for on in (boss, world.home):
+        with pytest.raises(Forbidden):
+            world.run(begin, on=on)
+    assert world.facts(handoff).effects is None
+    assert world.run(EffectBegin(handoff=handoff, fence=fence, step="look"), on=boss).state == "new"
+    world.run(Release(handoff=handoff, fence=fence), on=boss)
+    fence = world.claim(handoff)
+    begin = EffectBegin(handoff=handoff, fence=fence, step="pay", approval=approval)
+    with pytest.raises(Forbidden):
+        world.run(begin, on=boss)  # With the fence of another one it would be the same.
+    assert world.run(begin).state == "new"
+
+
+def test_a_decision_that_could_not_be_kept_forbids_nothing() -> None:
+    world = Office()
+    handoff, fence = world.held()
+    approval = world.ask(handoff, fence)
+    boss, person = world.connect("boss"), world.connect("person")
+    world.send(ApprovalDecide(approval=approval, decision="approve"), on=boss)
+    world.fail_commit()
+    world.decide(approval, on=person)
+    world.run(Release(handoff=handoff, fence=fence))
+    fence = world.claim(handoff, on=boss)
+    assert world.run(EffectBegin(handoff=handoff, fence=fence, step="pay", approval=approval), on=boss).state == "new"

@@ -8,8 +8,10 @@ from msgspec import Raw
 
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Cancel, Checkpoint, Claim, Dispatch, Goodbye, Heartbeat, LeaseRef, Request
+from dhp_protocol.replies import HeartbeatReply
 from dhpd.engine.journal import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES
 from dhpd.engine.serving import SERVED_AFTER_ENDS
+from dhpd.engine.settling import SETTLED_AT_ONCE
 from tests.support.engine_world import TTL_MS, Outcome, World
 
 
@@ -48,10 +50,9 @@ def test_a_batch_is_closed_by_bytes_too() -> None:
     assert max(sizes) == MAX_BATCH_BYTES // state_bytes
 
 
-MANY: dict[str, Callable[[str, list[LeaseRef]], Request]] = {
-    "cancel with children": lambda parent, leases: Cancel(handoff=parent, children=True),
-    "goodbye": lambda parent, leases: Goodbye(),
-    "heartbeat of what is over": lambda parent, leases: Heartbeat(leases=leases),
+MANY: dict[str, Callable[[str], Request]] = {
+    "cancel with children": lambda parent: Cancel(handoff=parent, children=True),
+    "goodbye": lambda parent: Goodbye(),
 }
 
 
@@ -61,23 +62,27 @@ def test_a_command_about_many_handoffs_is_committed_in_pieces_and_answered_after
     parent, mine = world.dispatch(), world.connect("mine")
     calls = [world.send(dispatch(number, parent=parent)) for number in range(2 * MAX_BATCH_ENTRIES)]
     world.commit()
-    leases = []
-    for call in calls:
-        claimed = world.send(Claim(worker="ada", handoff=call.result().handoff), on=mine)
-        leases.append((call.result().handoff, claimed))
+    leases = [world.send(Claim(worker="ada", handoff=call.result().handoff), on=mine) for call in calls]
     world.commit()
-    refs = [LeaseRef(handoff=handoff, fence=claimed.result().fence) for handoff, claimed in leases]
-    if command == "heartbeat of what is over":
-        world.jump(TTL_MS)
-    call = world.send(MANY[command](parent, refs), on=mine)
+    call = world.send(MANY[command](parent), on=mine)
     sizes = []
-    while world.engine.wants_commit(world.now):
-        assert not call.answered or command == "heartbeat of what is over"
-        sizes.append(len(world.take().entries))
-        world.finish()
-    assert sum(sizes) >= len(refs)
+    while not call.answered:
+        world.tick()
+        sizes += batches(world)
+    assert sum(sizes) >= len(leases)
     assert max(sizes) <= MAX_BATCH_ENTRIES + 1
-    assert call.result() is not None
+    assert world.engine.ledger.counts["running"] == 0
+
+
+def test_a_heartbeat_of_much_that_is_over_ends_a_few_of_it_and_the_tick_the_rest() -> None:
+    world = World()
+    held = [LeaseRef(*world.held()) for _ in range(2 * SETTLED_AT_ONCE)]
+    world.jump(TTL_MS)
+    assert world.run(Heartbeat(leases=held)) == HeartbeatReply(renewed=[], lost=[])
+    assert world.engine.ledger.counts["orphaned"] == SETTLED_AT_ONCE
+    world.tick()
+    world.commit()
+    assert world.run(Heartbeat(leases=held)).lost == [ref.handoff for ref in held]
 
 
 def test_a_crash_between_the_pieces_leaves_the_rest_to_the_same_request_again() -> None:
@@ -92,7 +97,10 @@ def test_a_crash_between_the_pieces_leaves_the_rest_to_the_same_request_again() 
     assert not call.answered
     world.restart()
     assert world.engine.ledger.counts["pending"] > 0
-    world.run(Cancel(handoff=parent, children=True))
+    call = world.send(Cancel(handoff=parent, children=True))
+    while not call.answered:
+        world.tick()
+        world.commit()
     assert world.engine.ledger.counts["pending"] == 0
 
 

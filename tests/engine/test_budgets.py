@@ -1,5 +1,6 @@
 """Caps: what may be reached, what may not be passed, and what becomes of the write that would."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -29,6 +30,10 @@ def checkpoint(handoff: str, fence: int, state: bytes = b"{}", *, usd: str | Non
 
 def spend(handoff: str, fence: int, usd: str = "0", **members: Any) -> Spend:
     return Spend(handoff=handoff, fence=fence, usd=Raw(usd.encode()), **members)
+
+
+def exactly(shown: float) -> Decimal:
+    return Decimal(repr(shown))
 
 
 def test_a_cap_may_be_reached() -> None:
@@ -63,7 +68,11 @@ def test_the_write_that_would_pass_it_is_refused_and_parks_the_handoff(
     with pytest.raises(BudgetExceeded) as caught:
         world.run(write(handoff, fence), on=mine)
     details = caught.value.details
+    lacking = details.pop("lacking")
+    assert exactly(used) + exactly(asked) - exactly(limit) == exactly(lacking) > 0
     assert details == {"cap": cap, "limit": limit, "used": used, "asked": asked, "whose": handoff}
+    told = "({used} of {limit} used, {asked} asked)".format_map(details)
+    assert caught.value.message == f"This would pass {cap} {told}: parked as dead, with all it has."
     status = world.status(handoff)
     assert (status.status, status.steps, status.usd, status.seq) == ("dead", 2, 1.5, 1)
     assert status.reason.startswith(f"{cap}: ")
@@ -112,9 +121,25 @@ def test_without_caps_only_the_bounds_of_exact_sums_are_in_the_way() -> None:
     world.run(spend(handoff, fence, "8000000"))
     with pytest.raises(InvalidRequest) as caught:
         world.run(spend(handoff, fence, "1e-9"))
-    assert caught.value.details["member"] == "usd"
+    assert caught.value.details == {"member": "usd", "limit": 8_000_000, "whose": handoff}
     status = world.status(handoff)
     assert (status.status, status.usd) == ("running", 8_000_000)
+
+
+def test_an_ancestors_sum_at_its_bound_is_told_as_that_and_parks_nothing() -> None:
+    world = World()
+    parent = world.dispatch()
+    parent_fence = world.claim(parent)
+    child, fence = world.held(parent=parent)
+    world.run(spend(child, fence, "8000000"))
+    for handoff, held in ((parent, parent_fence), world.held(parent=parent)):
+        for write in (spend(handoff, held, "1e-9"), checkpoint(handoff, held, usd="1")):
+            with pytest.raises(InvalidRequest) as caught:
+                world.run(write)
+            assert caught.value.details == {"member": "usd", "limit": 8_000_000, "whose": parent}
+            assert parent in caught.value.message
+        assert world.run(checkpoint(handoff, held)).seq == 1, "what costs nothing is taken"
+        assert world.status(handoff).status == "running"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 from msgspec import UNSET, Raw
 
 from dhp_protocol.errors import NotFound, WrongState
-from dhp_protocol.messages import Ack, Cancel, Complete, Fail, GetResult, WorkError
-from dhp_protocol.replies import CancelReply, Empty, ResultReply
-from tests.support.engine_world import World
+from dhp_protocol.messages import Ack, Cancel, Claim, Complete, Fail, GetResult, Heartbeat, LeaseRef, WorkError
+from dhp_protocol.replies import Empty, ResultReply, StatusAfter
+from tests.support.engine_world import TTL_MS, World
 
 
 def complete(world: World, handoff: str, fence: int, result: bytes = b'{"pages": 60}') -> None:
@@ -80,7 +80,7 @@ def test_cancel_tells_the_final_status_that_stays() -> None:
     handoff, fence = world.held()
     complete(world, handoff, fence)
     before = world.facts(handoff)
-    assert world.run(Cancel(handoff=handoff)) == CancelReply(status="completed")
+    assert world.run(Cancel(handoff=handoff)) == StatusAfter(status="completed")
     assert world.facts(handoff) == before
 
 
@@ -99,3 +99,23 @@ def test_an_end_is_acknowledged_when_there_is_one() -> None:
 def test_an_unknown_handoff_is_not_found(request_type: type[GetResult | Ack | Cancel]) -> None:
     with pytest.raises(NotFound):
         World().run(request_type(handoff="0" * 64))
+
+
+@pytest.mark.parametrize("then", ["tick", "another claim", "a heartbeat"])
+def test_a_deadline_that_comes_before_a_completion_is_on_disk_takes_nothing_from_it(then: str) -> None:
+    world = World()
+    handoff, fence = world.held()
+    done = world.send(Complete(handoff=handoff, fence=fence, result=Raw(b"1")))
+    world.take()  # The commit is on its way.
+    world.jump(2 * TTL_MS)
+    if then == "tick":
+        world.tick()
+    elif then == "a heartbeat":
+        world.send(Heartbeat(leases=[LeaseRef(handoff=handoff, fence=fence)]))
+    else:
+        world.send(Claim(worker="bob", kinds=["work"]))
+    world.finish()
+    world.commit()
+    assert done.result().duplicate is False
+    assert world.facts(handoff).status == "completed"
+    assert bytes(world.run(GetResult(handoff=handoff)).result) == b"1"

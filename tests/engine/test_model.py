@@ -404,7 +404,7 @@ def said(answer: Any) -> tuple[Any, ...]:
             return "failed", answer.status, answer.duplicate
         case "ReleaseReply":
             return "released", answer.duplicate
-        case "CancelReply":
+        case "StatusAfter":
             return "cancelled", answer.status
         case "HeartbeatReply":
             return ("renewed",) if answer.renewed else ("lost",) if answer.lost else ("neither",)

@@ -135,7 +135,17 @@ def _unfit() -> Any:
 
 DIFFERENT = (
     *("number", "position", "anchor", "n", "fence", "reason", "updated_at_ms", "exported_n", "acked_at_ms"),
-    *("hold", "checkpoint", "result_position", "refused_position", "kept", "effects", "approvals"),
+    *(
+        "hold",
+        "checkpoint",
+        "result_position",
+        "refused_position",
+        "kept",
+        "effects",
+        "approvals",
+        "nonce_marks",
+        "token",
+    ),
 )
 """Facts that another daemon may have otherwise, and those that are compared member by member."""
 
@@ -153,7 +163,7 @@ def comparable(facts: Handoff) -> dict[str, Any]:
             for step, each in (facts.effects or {}).items()
         },
         "approvals": {
-            name: (each.action, each.details_sha256, each.decision, each.by, each.note, each.used_by, each.session)
+            name: (each.action, each.details_sha256, each.decision, each.by, each.note, each.used_by, each.token)
             for name, each in (facts.approvals or {}).items()
         },
     }
@@ -274,7 +284,20 @@ def test_nothing_in_a_bundle_opens_a_session() -> None:
     worker = world.connect("secret-session")
     handoff = world.dispatch()
     world.claim(handoff, on=worker, nonce="secret-nonce")
-    assert "secret" not in json.dumps(export(world, handoff))
+    fence = world.facts(handoff).fence
+    ask = ApprovalRequest(handoff=handoff, fence=fence, action="pay", details=Raw(b"1"), timeout_ms=1_000)
+    approval = world.run(ask, on=worker).approval
+    world.run(ApprovalDecide(approval=approval, decision="approve"), on=world.connect("secret-person"))
+    world.run(BudgetAdd(handoff=handoff, add=Raw(b'{"max_attempts":1}'), nonce="secret-nonce"))
+    world.run(Spend(handoff=handoff, fence=fence, usd=Raw(b"1"), nonce="secret-nonce"))
+    capped, fence = world.held(budget=Raw(b'{"max_usd":1}'))
+    with pytest.raises(DHPError):
+        world.run(Spend(handoff=capped, fence=fence, usd=Raw(b"2"), nonce="secret-nonce"))
+    for add in ('{"max_usd":9}', None):
+        for each in (handoff, capped):
+            assert "secret" not in json.dumps(export(world, each)), add
+        if add is not None:
+            world.run(Redrive(handoff=capped, budget_add=Raw(add.encode()), nonce="secret-nonce"))
 
 
 # --- import ------------------------------------------------------------------------------------------------------------
@@ -443,6 +466,90 @@ def test_a_longer_history_goes_on_where_the_shorter_one_ended() -> None:
     assert comparable(target.facts(handoff)) == comparable(world.facts(handoff))
     target.restart()
     assert comparable(target.facts(handoff)) == comparable(world.facts(handoff))
+
+
+FEW = Limits(max_bundle_records=12)
+
+
+def busy_parent(world: World, parent: str, spends: int) -> None:
+    """A child of `parent` spends again and again."""
+    child = world.dispatch(parent=parent)
+    fence = world.claim(child)
+    for _ in range(spends):
+        world.run(Spend(handoff=child, fence=fence, steps=1, usd=Raw(b"0.25")))
+
+
+def test_a_parent_may_go_however_often_its_children_spent_and_come_back() -> None:
+    source, target = World(limits=FEW), World(limits=FEW)
+    parent = source.dispatch(budget=Raw(b'{"max_steps":300}'))
+    busy_parent(source, parent, 100)
+    lines = export(source, parent)
+    assert [line["record"]["type"] for line in lines[1:-1]] == ["dispatched", "suspended"]
+    assert bring_in(target, lines).created
+    target.restart()
+    assert (target.status(parent).steps, target.status(parent).usd) == (100, 25)
+    target.run(Resume(handoff=parent))
+    busy_parent(target, parent, 100)
+    fence = target.claim(parent)
+    target.run(Spend(handoff=parent, fence=fence, steps=1))
+    target.run(Complete(handoff=parent, fence=fence, result=Raw(b"1")))
+    told = bring_in(source, export(target, parent))
+    assert (told.created, told.taken) == (False, 4)
+    assert (source.status(parent).steps, source.status(parent).usd) == (201, 50)
+    assert comparable(source.facts(parent)) == comparable(target.facts(parent))
+
+
+@pytest.mark.parametrize("spent_there", [1, 5])
+def test_where_children_spent_since_the_move_a_longer_history_does_not_take_that_back(spent_there: int) -> None:
+    source, target = World(), World()
+    parent = source.dispatch()
+    busy_parent(source, parent, 3)
+    bring_in(target, export(source, parent))
+    busy_parent(target, parent, 2)
+    busy_parent(source, parent, spent_there)
+    source.run(Resume(handoff=parent, force=True))
+    before = target.facts(parent)
+    assert bring_in(target, export(source, parent)).taken == 0
+    assert target.facts(parent) == before
+    assert target.status(parent).steps == 5
+
+
+def test_live_work_that_no_bundle_can_hold_is_not_put_aside() -> None:
+    world = World(limits=FEW)
+    handoff, fence = world.held(keep_checkpoints=2)
+    for number in range(9):
+        world.run(Checkpoint(handoff=handoff, fence=fence, state=Raw(b"%d" % number)))
+    for _ in range(7):
+        world.run(Spend(handoff=handoff, fence=fence, steps=1))
+    world.run(Spend(handoff=handoff, fence=fence, steps=1))
+    before = world.facts(handoff)
+    with pytest.raises(TooLarge) as caught:
+        export(world, handoff)
+    assert caught.value.details == {"member": "handoff", "limit": 12, "size": 13}
+    assert world.facts(handoff) is before
+    assert before.status == "running"
+    world.run(Complete(handoff=handoff, fence=fence, result=Raw(b"1")))
+    assert len(export(world, handoff)) == 15, "what is final loses nothing by a copy, for a daemon that takes more"
+
+
+def test_as_many_records_as_a_bundle_may_have_are_taken() -> None:
+    source, target = World(limits=FEW), World(limits=FEW)
+    handoff, fence = source.held(keep_checkpoints=2)
+    for number in range(9):
+        source.run(Checkpoint(handoff=handoff, fence=fence, state=Raw(b"%d" % number)))
+    for _ in range(7):
+        source.run(Spend(handoff=handoff, fence=fence, steps=1))
+    assert bring_in(target, export(source, handoff)).taken == 12
+
+
+def test_an_approval_of_the_holders_own_giving_is_no_approval_in_a_bundle_either(whole: list[Line]) -> None:
+    lines = copy.deepcopy(whole)
+    for line in lines:
+        if line.get("record", {}).get("type") in ("claimed", "approval_decided"):
+            line["record"]["token"] = "ada"
+    error = refused(forged(lines))
+    assert "holder gave" in error.message
+    assert lines[error.details["line"] - 1]["record"]["type"] == "effect_begun"
 
 
 def test_work_that_somebody_holds_is_not_taken_from_them() -> None:

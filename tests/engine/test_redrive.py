@@ -22,6 +22,7 @@ from dhp_protocol.messages import (
     Spend,
     WorkError,
 )
+from dhp_protocol.replies import KeptView
 from dhpd.engine.waiting import Address
 from tests.support.engine_world import TTL_MS, World
 
@@ -102,7 +103,9 @@ def test_where_it_still_does_not_fit_it_stays_dead_and_nothing_changes(add: str 
     before = world.facts(handoff)
     with pytest.raises(BudgetExceeded) as caught:
         world.run(redrive(handoff, add, nonce="n"))
-    assert caught.value.details["cap"] in ("max_steps", "max_usd")
+    cap, lacking = caught.value.details["cap"], caught.value.details["lacking"]
+    assert cap in ("max_steps", "max_usd")
+    assert caught.value.message == f"The handoff stays dead: budget_add at least {lacking} of {cap} to {handoff} first."
     assert world.facts(handoff) is before, "not even the budget was raised"
     assert world.run(redrive(handoff, ENOUGH, nonce="n")).status == "pending", "and the nonce wasn't used up"
 
@@ -116,6 +119,36 @@ def test_what_cannot_be_added_is_refused_and_nothing_changes(add: str) -> None:
         world.run(redrive(handoff, add))
     assert caught.value.details["member"].startswith("budget_add")
     assert world.facts(handoff) is before
+
+
+def test_what_an_ancestor_lacks_is_told_of_that_one_and_is_just_enough() -> None:
+    world = World()
+    parent = world.dispatch(budget=Raw(b'{"max_usd":1}'))
+    child, fence = world.held(parent=parent)
+    with pytest.raises(BudgetExceeded):
+        world.run(Spend(handoff=child, fence=fence, usd=Raw(b"1.3")))
+    with pytest.raises(BudgetExceeded) as caught:
+        world.run(redrive(child))
+    assert (caught.value.details["whose"], caught.value.details["lacking"]) == (parent, 0.3)
+    assert "0.3 of max_usd" in caught.value.message
+    assert parent in caught.value.message
+    world.run(BudgetAdd(handoff=parent, add=Raw(b'{"max_usd":0.3}')))
+    assert world.run(redrive(child)).status == "pending"
+
+
+def test_a_status_tells_what_is_kept_until_it_is_applied() -> None:
+    world = World()
+    handoff, _ = parked(world)
+    assert world.status(handoff).kept == KeptView(steps=2, usd=0.75, seq=2)
+    world.restart()
+    assert world.status(handoff).kept == KeptView(steps=2, usd=0.75, seq=2)
+    world.run(redrive(handoff, ENOUGH))
+    assert world.status(handoff).kept is None
+    spent, fence = world.held(budget=Raw(b'{"max_usd":1}'))
+    assert world.status(spent).kept is None
+    with pytest.raises(BudgetExceeded):
+        world.run(Spend(handoff=spent, fence=fence, usd=Raw(b"1.5")))
+    assert world.status(spent).kept == KeptView(steps=0, usd=1.5, seq=0)
 
 
 def test_only_what_is_dead_is_redriven() -> None:
@@ -220,6 +253,8 @@ def test_a_used_up_wall_clock_stays_used_up_until_there_is_more(down_ms: int) ->
     with pytest.raises(BudgetExceeded) as caught:
         world.run(redrive(handoff))
     assert (caught.value.details["cap"], caught.value.details["used"]) == ("max_wallclock_ms", 10_000)
+    assert caught.value.details["lacking"] == 1
+    assert caught.value.message.startswith("The handoff stays dead: budget_add at least 1 of max_wallclock_ms")
     assert world.status(handoff).status == "dead"
     assert world.run(redrive(handoff, '{"max_wallclock_ms":3000}')).status == "pending"
     world.advance(2_999)
@@ -237,7 +272,7 @@ def test_a_kept_state_that_is_not_the_present_one_is_never_applied() -> None:
     before = world.facts(handoff)
     request = redrive(handoff, ENOUGH)
     for state in (None, b'"another one"'):
-        world.engine.redrive(request, state, Address(world.home, 0, False), world.now)
+        world.engine.execute(request, Address(world.home, 0, False), world.now, state)
         refused = world.engine.journal.ready.pop()
         assert isinstance(getattr(refused, "answer", None), StoreUnavailable)
         assert world.facts(handoff) is before

@@ -320,5 +320,5 @@ def test_a_position_that_the_table_covers_is_not_given_out_again() -> None:
     """A row that could not be stored took its position with it; the table of facts went past it."""
     world = World()
     engine = Engine(world.engine.settings, lambda: "name")
-    engine.load([], [], {}, {}, head=67, covered=68, now=world.now)
+    engine.load([], [], {}, {}, {}, head=67, covered=68, now=world.now)
     assert engine.journal.next_position() == 69

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from dhp_protocol.errors import LeaseLost, NotFound, OutOfOrder, StoreUnavailable, WrongState
+from dhp_protocol.errors import BudgetExceeded, LeaseLost, NotFound, OutOfOrder, StoreUnavailable, WrongState
 from dhp_protocol.messages import (
     Ack,
     Cancel,
@@ -175,6 +175,55 @@ def test_a_parent_stays_while_a_descendant_lives() -> None:
     world.run(Cancel(handoff=grandchild))
     for handoff in (parent, child, grandchild):
         assert world.run(Forget(handoff=handoff)) == Empty()
+
+
+@pytest.mark.parametrize("start", ["", "a restart", "a while and a restart"])
+def test_a_parent_stays_while_a_dead_descendant_may_be_redriven(start: str) -> None:
+    world = World()
+    parent = world.dispatch(budget=Raw(b'{"max_steps":1}'))
+    child = world.dispatch(parent=parent)
+    grandchild, fence = world.held(parent=child)
+    with pytest.raises(BudgetExceeded):
+        world.run(Checkpoint(handoff=grandchild, fence=fence, state=Raw(b"1"), steps=2))
+    for handoff in (parent, child):
+        world.run(Cancel(handoff=handoff))
+    if start == "a while and a restart":
+        settled(world)
+    if start:
+        world.restart()
+    for handoff in (parent, child):
+        with pytest.raises(WrongState) as caught:
+            world.run(Forget(handoff=handoff))
+        assert caught.value.details["descendants"] == 1
+    with pytest.raises(BudgetExceeded):
+        world.run(Redrive(handoff=grandchild))
+    world.run(Ack(handoff=parent))
+    assert not retire(world, parent, world.now.wall_ms)
+    world.run(Forget(handoff=grandchild))
+    for handoff in (parent, child):
+        assert world.run(Forget(handoff=handoff)) == Empty()
+
+
+def test_a_dead_descendant_counts_once_whether_or_not_it_is_in_memory_and_no_more_once_it_ended_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger, "MAX_COLD_HANDOFFS", 1)
+    world = World()
+    parent = world.dispatch()
+    child, fence = world.held(parent=parent)
+    world.run(Fail(handoff=child, fence=fence, error=WorkError(type="Oops"), retry=False))
+    settled(world)
+    for _ in range(3):
+        world.run(Cancel(handoff=world.dispatch()))
+        settled(world)
+    assert world.engine.ledger.get(child) is None
+    assert world.engine.ledger.descendants_left(parent) == 1
+    world.run(Redrive(handoff=child))
+    assert world.engine.ledger.descendants_left(parent) == 1
+    world.run(Cancel(handoff=child))
+    assert world.engine.ledger.descendants_left(parent) == 0
+    world.run(Cancel(handoff=parent))
+    assert world.run(Forget(handoff=parent)) == Empty()
 
 
 def test_that_it_is_gone_is_told_only_when_that_is_on_disk() -> None:

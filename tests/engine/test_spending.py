@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 from dhp_protocol.errors import BudgetExceeded, DHPError, InvalidRequest, LeaseLost
 from dhp_protocol.limits import MAX_PARENT_DEPTH
 from dhp_protocol.messages import BudgetAdd, Cancel, Checkpoint, Complete, History, Redrive, Spend
-from dhpd.engine.notes import KEPT_NONCES
+from dhpd.engine.notes import KEPT_NONCES, MARK_BYTES, knows_nonce, with_nonce
 from tests.support.engine_world import TTL_MS, World
 
 
@@ -54,6 +54,55 @@ def test_the_nonces_of_as_many_spends_as_may_be_in_the_air_are_known() -> None:
     for request in [*sent, *sent, *reversed(sent)]:
         reply = world.run(request)
     assert reply.usd == KEPT_NONCES / 100
+
+
+def test_each_operation_has_nonces_of_its_own_to_remember() -> None:
+    world = World()
+    handoff, fence = world.held(budget=Raw(b'{"max_steps":1}'))
+    more = BudgetAdd(handoff=handoff, add=Raw(b'{"max_steps":1}'), nonce="once")
+    world.run(more)
+    for number in range(KEPT_NONCES + 1):
+        world.run(spend(handoff, fence, "0.01", nonce=f"n{number}"))
+    world.restart()
+    assert world.run(more).budget["max_steps"] == 2
+
+
+def test_the_oldest_nonce_beyond_those_that_are_kept_is_forgotten() -> None:
+    world = World()
+    handoff, fence = world.held()
+    for number in range(KEPT_NONCES + 1):
+        world.run(spend(handoff, fence, "1", nonce=f"n{number}"))
+    assert world.run(spend(handoff, fence, "1", nonce="n1")).usd == KEPT_NONCES + 1
+    assert world.run(spend(handoff, fence, "1", nonce="n0")).usd == KEPT_NONCES + 2
+
+
+def test_two_marks_side_by_side_are_no_third_one() -> None:
+    marks = with_nonce(with_nonce(None, "spend", "a"), "spend", "b")
+    assert marks is not None
+    across = marks["spend"][3 : 3 + MARK_BYTES]
+    assert not knows_nonce({"spend": marks["spend"]}, "spend", "c")
+    assert across in marks["spend"]
+    shifted = {"spend": b"abc" + marks["spend"][:MARK_BYTES] + b"defgh"}
+    assert not knows_nonce(shifted, "spend", "a")
+    assert knows_nonce({"spend": shifted["spend"] + marks["spend"]}, "spend", "a")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "after a restart"])
+def test_a_spend_that_a_redrive_applied_is_not_counted_when_it_is_sent_again(restarted: bool) -> None:
+    world = World()
+    handoff, fence = world.held(budget=Raw(b'{"max_usd":1}'))
+    with pytest.raises(BudgetExceeded):
+        world.run(spend(handoff, fence, "3", nonce="n"))
+    if restarted:
+        world.restart()
+    world.run(Redrive(handoff=handoff, budget_add=Raw(b'{"max_usd":9}')))
+    if restarted:
+        world.advance(2_000)
+        world.restart()
+    fence = world.claim(handoff)
+    assert world.run(spend(handoff, fence, "3", nonce="n")).usd == 3
+    assert world.run(spend(handoff, fence, "3", nonce="m")).usd == 6
+    assert all("nonce" not in member for record in world.run(History(handoff=handoff)).records for member in record)
 
 
 def test_nonces_outlive_a_restart() -> None:
@@ -159,8 +208,9 @@ def test_the_nearest_cap_is_named_and_only_the_child_goes_dead() -> None:
     world.run(checkpoint(parent, parent_fence, steps=2))
     with pytest.raises(BudgetExceeded) as caught:
         world.run(checkpoint(child, fence, steps=2))
-    details = {"cap": "max_steps", "limit": 3, "used": 2, "asked": 2, "whose": parent}
+    details = {"cap": "max_steps", "limit": 3, "used": 2, "asked": 2, "lacking": 1, "whose": parent}
     assert caught.value.details == details
+    assert f"max_steps of its ancestor {parent}" in caught.value.message
     assert world.status(child).status == "dead"
     assert parent in world.status(child).reason
     assert (world.status(parent).status, world.status(grandparent).status) == ("running", "pending")

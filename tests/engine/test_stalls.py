@@ -8,6 +8,8 @@ from msgspec import Raw
 from dhp_protocol.errors import LeaseLost
 from dhp_protocol.messages import (
     Activity,
+    ApprovalDecide,
+    ApprovalRequest,
     BudgetAdd,
     Checkpoint,
     EffectBegin,
@@ -208,6 +210,100 @@ def test_more_stall_ms_counts_for_the_present_hold_and_an_undone_one_does_not() 
     assert world.deadline_ms(handoff) == 1
     world.run(more)
     assert world.deadline_ms(handoff) == 5_001
+
+
+# --- waiting for a person ------------------------------------------------------------------------------------------------
+
+
+def ask(world: World, handoff: str, fence: int, *, on: int | None = None, timeout_ms: int = 3_600_000) -> str:
+    question = ApprovalRequest(handoff=handoff, fence=fence, action="pay", details=Raw(b"{}"), timeout_ms=timeout_ms)
+    approval: str = world.run(question, on=on).approval
+    return approval
+
+
+def decide(world: World, approval: str) -> None:
+    world.run(ApprovalDecide(approval=approval, decision="deny"), on=world.connect())
+
+
+@pytest.mark.parametrize("end", ["decided", "expired", "decided after a restart"])
+def test_the_stall_clock_stands_while_the_worker_waits_for_a_person_and_starts_anew_then(end: str) -> None:
+    world = World()
+    handoff = world.dispatch(budget=STALLS)
+    fence = world.claim(handoff)
+    beat(world, handoff, fence, STALL_MS - 1_000)
+    approval = ask(world, handoff, fence, timeout_ms=5 * STALL_MS)
+    beat(world, handoff, fence, 3 * STALL_MS)
+    if "restart" in end:
+        world.restart()
+    beat(world, handoff, fence, 2 * STALL_MS - 1_000)
+    if end == "expired":
+        beat(world, handoff, fence, 1_000)
+    else:
+        decide(world, approval)
+    beat(world, handoff, fence, STALL_MS - 1_000)
+    world.advance(999)
+    assert world.facts(handoff).status == "running"
+    world.advance(1)
+    assert (world.facts(handoff).status, world.facts(handoff).stalls) == ("orphaned", 1)
+
+
+def test_a_question_of_an_earlier_hold_lets_nobody_stand_still_until_it_is_asked_again() -> None:
+    world = World()
+    handoff = world.dispatch(budget=Raw(b'{"stall_ms":10000,"max_stalls":9}'))
+    approval = ask(world, handoff, world.claim(handoff))
+    world.advance(TTL_MS)
+    stall(world, handoff)
+    assert world.facts(handoff).stalls == 1
+    fence = world.claim(handoff)
+    assert ask(world, handoff, fence) == approval
+    world.restart()
+    beat(world, handoff, fence, 3 * STALL_MS)
+    assert world.facts(handoff).status == "running"
+    decide(world, approval)
+    beat(world, handoff, fence, STALL_MS)
+    assert world.facts(handoff).stalls == 2
+
+
+def test_it_stands_until_the_last_of_several_questions_is_answered() -> None:
+    world = World()
+    handoff = world.dispatch(budget=STALLS)
+    fence = world.claim(handoff)
+    first = ask(world, handoff, fence)
+    question = ApprovalRequest(handoff=handoff, fence=fence, action="mail", details=Raw(b"1"), timeout_ms=3_600_000)
+    second = world.run(question).approval
+    decide(world, second)
+    beat(world, handoff, fence, 2 * STALL_MS)
+    assert world.facts(handoff).status == "running"
+    decide(world, first)
+    beat(world, handoff, fence, STALL_MS)
+    assert world.facts(handoff).stalls == 1
+
+
+def test_a_worker_that_waits_and_is_lost_is_lost_at_its_leases_end_and_has_not_stalled() -> None:
+    world = World()
+    handoff = world.dispatch(budget=STALLS)
+    ask(world, handoff, world.claim(handoff, ttl_ms=2 * STALL_MS))
+    world.advance(2 * STALL_MS)
+    assert (world.facts(handoff).status, world.facts(handoff).failures) == ("orphaned", 1)
+    assert world.facts(handoff).stalls == 0
+
+
+def test_a_question_or_an_answer_that_could_not_be_kept_changes_nothing() -> None:
+    world = World()
+    handoff = world.dispatch(budget=Raw(b'{"stall_ms":4000}'))
+    fence = world.claim(handoff)
+    question = ApprovalRequest(handoff=handoff, fence=fence, action="pay", details=Raw(b"{}"), timeout_ms=3_600_000)
+    world.send(question)
+    assert world.deadline_ms(handoff) == TTL_MS
+    world.fail_commit()
+    assert world.deadline_ms(handoff) == 4_000
+    approval = world.run(question).approval
+    world.send(ApprovalDecide(approval=approval, decision="approve"), on=world.connect())
+    assert world.deadline_ms(handoff) == 4_000
+    world.fail_commit()
+    assert world.deadline_ms(handoff) == TTL_MS
+    beat(world, handoff, fence, 10_000)
+    assert world.facts(handoff).status == "running"
 
 
 def test_a_restart_gives_a_full_stall_ms() -> None:

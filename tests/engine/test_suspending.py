@@ -13,6 +13,7 @@ from dhp_protocol.messages import (
     Checkpoint,
     Claim,
     Complete,
+    Export,
     Heartbeat,
     History,
     LeaseRef,
@@ -21,6 +22,7 @@ from dhp_protocol.messages import (
 )
 from dhp_protocol.replies import LeaseLostEvent
 from dhpd.engine.settling import SETTLED_AT_ONCE
+from dhpd.engine.views import rfc3339
 from tests.support.engine_world import TTL_MS, Outcome, World
 
 HOUR_MS = 3_600_000
@@ -79,6 +81,48 @@ def test_the_same_suspend_again_is_a_duplicate_until_the_next_claim() -> None:
     with pytest.raises(LeaseLost) as caught:
         suspend(world, handoff, fence)
     assert caught.value.details["why"] == "superseded"
+
+
+@pytest.mark.parametrize("by_export", [False, True], ids=["from outside", "by an export"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "after a restart"])
+def test_what_another_one_put_aside_is_no_suspend_of_the_workers_and_arms_no_wake_up(
+    by_export: bool, restarted: bool
+) -> None:
+    world = World()
+    handoff, fence = world.held()
+    world.run(Export(handoff=handoff)) if by_export else suspend(world, handoff)
+    if restarted:
+        world.restart()
+    before = world.facts(handoff)
+    with pytest.raises(LeaseLost) as caught:
+        suspend(world, handoff, fence, wake_ms=1_000)
+    assert (caught.value.details["why"], caught.value.details["status"]) == ("suspended", "suspended")
+    assert world.facts(handoff) is before
+
+
+def test_its_own_suspend_stays_a_duplicate_whatever_was_done_to_it_since() -> None:
+    world = World()
+    handoff, fence = world.held()
+    suspend(world, handoff, fence, wake_ms=1_000)
+    world.run(Export(handoff=handoff))
+    world.restart()
+    assert suspend(world, handoff, fence, wake_ms=1_000).duplicate
+
+
+def test_a_status_tells_when_it_wakes_while_it_sleeps() -> None:
+    world = World()
+    handoff, fence = world.held()
+    assert world.status(handoff).wake_at is None
+    suspend(world, handoff, fence, wake_ms=1_000)
+    assert world.status(handoff).wake_at == rfc3339(world.now.wall_ms + 1_000)
+    world.advance(1_000)
+    assert world.status(handoff).wake_at is None
+    suspend(world, handoff)
+    assert world.status(handoff).wake_at is None
+    world.run(Resume(handoff=handoff))
+    suspend(world, handoff, wake_ms=HOUR_MS)
+    world.run(Cancel(handoff=handoff))
+    assert world.status(handoff).wake_at is None
 
 
 def test_a_void_fence_suspends_nothing() -> None:

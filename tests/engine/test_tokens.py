@@ -13,18 +13,24 @@ from dhp_protocol.messages import (
     AnyRequest,
     ApprovalDecide,
     ApprovalRequest,
+    Cancel,
     CheckCapability,
     Checkpoint,
     Claim,
     Complete,
+    Dispatch,
     EffectBegin,
     EffectDone,
+    Export,
     Fail,
     Goodbye,
     Heartbeat,
     Hello,
+    History,
+    Import,
     LeaseRef,
     Release,
+    Resume,
     Spend,
     Suspend,
     WorkError,
@@ -73,6 +79,87 @@ def refused(world: Guarded, request: Any, on: int) -> DHPError:
     with pytest.raises(DHPError) as caught:
         world.run(request, on=on)
     return caught.value
+
+
+def child_of(parent: str, number: int = 0) -> Dispatch:
+    return Dispatch(kind="child", inputs=Raw(b'{"n":%d}' % number), parent=parent)
+
+
+def test_a_child_is_dispatched_by_who_dispatched_or_holds_the_parent_or_by_an_admin(world: Guarded) -> None:
+    parent = world.dispatch(on=world.ada)
+    error = refused(world, child_of(parent), world.bob)
+    assert isinstance(error, Forbidden)
+    assert error.details == {"role": "admin", "roles": ["admin"], "handoff": parent, "tokens": ["ada"]}
+    assert world.run(child_of(parent, 1), on=world.ada).created
+    assert world.run(child_of(parent, 2)).created, "an admin's"
+    fence = world.claim(parent, on=world.bob)
+    assert world.run(child_of(parent, 3), on=world.bob).created
+    assert world.run(child_of(parent, 4), on=world.ada).created
+    world.run(Release(handoff=parent, fence=fence), on=world.bob)
+    assert refused(world, child_of(parent, 5), world.bob).code == "forbidden"
+    assert not world.run(child_of(parent, 3), on=world.bob).created, "which is there already"
+    assert world.status(parent).steps == 0
+
+
+def test_whose_the_parent_is_is_known_after_a_restart_and_once_it_has_left_memory(world: Guarded) -> None:
+    parent = world.dispatch(on=world.ada)
+    world.advance(2_000)
+    world.restart()
+    bob, ada = world.of("bob"), world.of("ada")
+    assert refused(world, child_of(parent), bob).code == "forbidden"
+    assert world.run(child_of(parent), on=ada).created
+    assert [record.get("token") for record in world.run(History(handoff=parent)).records] == ["ada"]
+
+
+def test_a_parent_from_elsewhere_takes_children_from_who_holds_it_or_an_admin(world: Guarded) -> None:
+    source = Guarded()
+    parent = source.dispatch(on=source.ada)
+    world.run(Import(records=source.run(Export(handoff=parent)).records))
+    world.run(Resume(handoff=parent))
+    assert refused(world, child_of(parent), world.ada).details["tokens"] == []
+    assert world.run(child_of(parent, 1)).created
+    world.claim(parent, on=world.ada)
+    assert world.run(child_of(parent, 2), on=world.ada).created
+
+
+def test_a_stranger_to_a_parent_that_has_ended_is_told_that_it_is_one(world: Guarded) -> None:
+    parent = world.dispatch(on=world.ada)
+    world.run(Cancel(handoff=parent), on=world.ada)
+    assert refused(world, child_of(parent), world.bob).code == "forbidden"
+    assert refused(world, child_of(parent), world.ada).code == "wrong_state"
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "after a restart"])
+@pytest.mark.parametrize("detached", [False, True], ids=["", "detached"])
+def test_whoever_gave_an_approval_does_not_carry_the_action_out(
+    world: Guarded, restarted: bool, detached: bool
+) -> None:
+    handoff = world.dispatch(on=world.ada)
+    fence = world.claim(handoff, on=world.ada)
+    ask = ApprovalRequest(handoff=handoff, fence=fence, action="pay", details=Raw(b"{}"), timeout_ms=60_000)
+    approval = world.run(ask, on=world.ada).approval
+    world.run(Suspend(handoff=handoff, fence=fence, approval=approval), on=world.ada)
+    world.run(ApprovalDecide(approval=approval, decision="approve"), on=world.of("bob", "another"))
+    if restarted:
+        world.advance(2_000)
+        world.restart()
+        world.ada, world.bob = world.of("ada", "ada"), world.of("bob", "bob")
+    fence = world.claim(handoff, on=world.bob, detached=detached)
+    before = world.facts(handoff)
+    begin = EffectBegin(handoff=handoff, fence=fence, step="pay", approval=approval)
+    error = refused(world, begin, world.bob)
+    assert (error.code, error.details) == ("forbidden", {"role": "worker", "approval": approval})
+    assert world.facts(handoff) is before
+    world.run(Release(handoff=handoff, fence=fence), on=world.bob)
+    fence = world.claim(handoff, on=world.ada)
+    assert (
+        world.run(EffectBegin(handoff=handoff, fence=fence, step="pay", approval=approval), on=world.ada).state == "new"
+    )
+    world.run(Release(handoff=handoff, fence=fence), on=world.ada)
+    fence = world.claim(handoff, on=world.bob)
+    again = EffectBegin(handoff=handoff, fence=fence, step="pay", approval=approval)
+    assert refused(world, again, world.bob).code == "forbidden", "nor goes on with it"
+    assert all("session" not in record for record in world.run(History(handoff=handoff)).records)
 
 
 def test_no_operation_with_a_fence_is_left_out() -> None:

@@ -56,9 +56,10 @@ def populated() -> tuple[World, dict[str, tuple[str, int]]]:
     world.run(Complete(handoff=handoff, fence=fence, result=Raw(b"1")))
     world.claim(cases["orphaned"][0], ttl_ms=500)
     world.advance(500)
-    world.send(Claim(worker="wanda", kinds=["other"], wait_ms=600_000, ttl_ms=9_000))
-    world.send(Claim(worker="wim", handoff=cases["running"][0], wait_ms=600_000))
-    world.send(GetResult(handoff=cases["running"][0], wait_ms=600_000))
+    others = world.connect()
+    world.send(Claim(worker="wanda", kinds=["other"], wait_ms=600_000, ttl_ms=9_000), on=others)
+    world.send(Claim(worker="wim", handoff=cases["running"][0], wait_ms=600_000), on=others)
+    world.send(GetResult(handoff=cases["running"][0], wait_ms=600_000), on=others)
     return world, cases
 
 

@@ -1,5 +1,6 @@
 """Bundles: the vectors, what is made can be read, and no byte of a line can be changed unseen."""
 
+import base64
 import hashlib
 import json
 import random
@@ -8,7 +9,15 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from dhp_protocol.bundle import BundledRecord, BundleReader, BundleWriter, Envelope, Trailer, check_bundle
+from dhp_protocol.bundle import (
+    PIECE_BYTES,
+    BundledRecord,
+    BundleReader,
+    BundleWriter,
+    Envelope,
+    Trailer,
+    check_bundle,
+)
 from dhp_protocol.errors import InvalidRequest
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from tests.protocol.vectors import Case, load, parameters
@@ -60,6 +69,46 @@ def test_payloads_come_out_byte_for_byte(payload: bytes) -> None:
     assert record == BundledRecord({"n": 1}, sha256, payload)
     assert isinstance(trailer, Trailer)
     assert reader.finished
+
+
+AT_A_PIECE = [PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("a", "payload"),
+        ("\u00e9", "payload"),
+        ("\u20ac", "payload"),
+        ("\U0001f600", "payload"),
+        ("aaaaaa\\n", "payload"),  # One in eight is escaped.
+        ('\\"', "payload_base64"),
+        ("a\\\\", "payload_base64"),
+    ],
+)
+@pytest.mark.parametrize("size", [10, *AT_A_PIECE])
+@pytest.mark.parametrize("shift", [0, 1, 2, 3])
+def test_a_long_payload_goes_in_pieces_as_whatever_is_shorter(text: str, form: str, size: int, shift: int) -> None:
+    payload = ('"' + "x" * shift + text * (size // len(text.encode()) + 1) + '"').encode()
+    sha256 = hashlib.sha256(payload).hexdigest()
+    writer = BundleWriter(1, "0")
+    pieces = list(writer.record_pieces({"n": 1}, sha256, payload))
+    assert max(map(len, pieces)) <= 4 / 3 * PIECE_BYTES + 4, "of one in eight, no more is escaped"
+    line = json.loads(b"".join(pieces))
+    assert list(line) == ["record", "sha256", form, "chain"]
+    assert line["chain"] == writer.chain
+    carried = line[form]
+    assert (carried.encode() if form == "payload" else base64.b64decode(carried, validate=True)) == payload
+    text_bytes = len(json.dumps(payload.decode(), ensure_ascii=False).encode())
+    assert (form == "payload") == (text_bytes <= len(base64.b64encode(payload)) + 2), "whichever is shorter"
+
+
+@pytest.mark.parametrize("size", [10, *AT_A_PIECE])
+def test_a_long_intent_goes_in_pieces_as_text(size: int) -> None:
+    intent = b'{"inputs":"%b"}' % (b'\\"' * size)
+    line = b"".join(BundleWriter().envelope_pieces(HANDOFF, intent, n=9, seq=0, steps=0, usd_nano=0))
+    assert json.loads(line)["intent"].encode() == intent
+    assert line == BundleWriter().envelope(HANDOFF, intent, n=9, seq=0, steps=0, usd_nano=0)
 
 
 def test_a_bundle_goes_on_where_another_writer_stopped() -> None:

@@ -199,3 +199,46 @@ def test_the_worker_imports_nothing_from_the_current_directory(tmp_path: Path) -
             assert dispatch(client, PATTERN)
     finally:
         os.chdir(before)
+
+
+DEAR = {"items": {"anyOf": [{"type": "string", "pattern": "^(a|aa)+$"}, {"minimum": 5}]}}
+DEAR_RESULT = ["a" * 100 + "b", *range(30_000)]
+LONG_RESULT = {"n": 1, "s": "x" * 6_000}
+"""Too long to be judged on the event loop, and judged in a moment."""
+
+
+def test_an_honest_result_is_judged_before_dear_ones_that_came_earlier(connect: Connect) -> None:
+    honest = connect()
+    held = claimed(honest, {"properties": {"n": {"type": "integer"}}})
+    strangers = [connect() for _ in range(5)]
+    dear = []
+    for number, stranger in enumerate(strangers):
+        works = [claimed(stranger, DEAR, of=[number, which]) for which in range(4)]
+        dear.append([stranger.send("complete", **work, result=DEAR_RESULT) for work in works])
+    assert honest.call("complete", **held, result=LONG_RESULT)["duplicate"] is False
+    answered = [stranger.answered(sent) for stranger, each in zip(strangers, dear, strict=True) for sent in each]
+    assert sum(answered) <= 1, "what was in progress, perhaps"
+
+
+def test_a_lease_is_not_lost_while_its_result_waits_for_its_verdict(daemon: DaemonProcess, connect: Connect) -> None:
+    honest, stranger = connect(), connect()
+    handoff = dispatch(honest, HANG)
+    hanging = stranger.send("complete", **claimed(stranger, HANG, of="stranger"), result=HANGING_RESULT)
+    wait_for(lambda: any(map(has_worked, workers(daemon.pid))))
+    fence = honest.call("claim", worker="w", handoff=handoff, ttl_ms=2_000)["fence"]
+    refused = honest.reply(honest.send("complete", handoff=handoff, fence=fence, result=HANGING_RESULT))
+    assert refused["error"]["details"]["rule"] == "limit", "seconds later, and not lease_lost"
+    assert honest.call("complete", handoff=handoff, fence=fence, result={"s": "a"})["duplicate"] is False
+    assert stranger.reply(hanging)["error"]["details"]["rule"] == "limit"
+    types = [record["type"] for record in honest.call("history", handoff=handoff)["records"]]
+    assert types == ["dispatched", "claimed", "result_refused", "completed"]
+
+
+def test_a_cancel_ends_a_hold_whose_result_waits_for_its_verdict(daemon: DaemonProcess, connect: Connect) -> None:
+    worker, other = connect(), connect()
+    held = claimed(worker, HANG)
+    hanging = worker.send("complete", **held, result=HANGING_RESULT)
+    wait_for(lambda: any(map(has_worked, workers(daemon.pid))))
+    assert other.call("cancel", handoff=held["handoff"])["status"] == "cancelled"
+    late = worker.reply(hanging)["error"]
+    assert (late["code"], late["details"]["why"]) == ("lease_lost", "cancelled")

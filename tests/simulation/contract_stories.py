@@ -30,9 +30,9 @@ class Effect(msgspec.Struct):
 
 
 class Approval(msgspec.Struct):
-    """`askers` are the sessions that asked for it."""
+    """`askers` are the sessions that asked for it, each with the newest fence under which it did."""
 
-    askers: set[str]
+    askers: dict[str, int]
     expires_at_ms: int
     decision: str | None = None
     used_by: str | None = None
@@ -55,6 +55,7 @@ class ContractStory:
         self.approvals: dict[str, Approval] = {}
         self.checked: list[tuple[int, str, str, bool]] = []
         self.kept: tuple[int, int, int, str | None] = (0, 0, 0, None)
+        self.kept_nonce: str | None = None
         self.refusals: list[str] = []
         self.first_claimed_ms = self.died_ms = self.dead_ms = 0
         self.wake_at_ms = 0
@@ -97,6 +98,7 @@ class ContractStory:
         if sha256 is not None:
             require(hashlib.sha256(row.payload or b"").hexdigest() == sha256, "a kept state isn't its hash")
         self.kept = (record.get("kept_steps", 0), record.get("kept_usd_nano", 0), record.get("kept_seq", 0), sha256)
+        self.kept_nonce = record.get("kept_nonce")
         if cap is not None:
             self.refusals.append(cap)
         self.died_ms = record.get("since_ms") or record["at_ms"]
@@ -111,6 +113,8 @@ class ContractStory:
         self.failures = self.stalls = self.invalid = 0
         self.spends(record)
         self._nonce(record, applied[:2])
+        self._nonce({"type": "a kept spend", "nonce": self.kept_nonce}, applied[:2])
+        self.kept_nonce = None
 
     def _nonce(self, record: dict[str, Any], amounts: tuple[int, int]) -> None:
         nonce = record.get("nonce")
@@ -190,12 +194,13 @@ class ContractStory:
         effect.result = row.payload
 
     def _note_approval_requested(self, row: Row, record: dict[str, Any]) -> None:
-        name, session, expires_at_ms = record["approval"], record["session"], record["expires_at_ms"]
+        name, session, expires_at_ms = record["approval"], record.get("session", ""), record["expires_at_ms"]
         require(name.startswith(self.handoff), f"approval {name} isn't of {self.handoff[:8]}")
-        approval = self.approvals.setdefault(name, Approval(set(), expires_at_ms))
+        approval = self.approvals.setdefault(name, Approval({}, expires_at_ms))
         same = approval.decision is None and approval.expires_at_ms == expires_at_ms
-        require(same and session not in approval.askers, f"approval {name} is asked for again")
-        approval.askers.add(session)
+        again = approval.askers.get(session, -1) >= record["fence"]
+        require(same and not again, f"approval {name} is asked for again")
+        approval.askers[session] = record["fence"]
 
     def _note_approval_decided(self, row: Row, record: dict[str, Any]) -> None:
         approval = self.approvals[record["approval"]]

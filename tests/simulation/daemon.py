@@ -62,7 +62,7 @@ class SimulatedDaemon:
         names = iter(range(1_000_000))
         loaded = now_of(self.store.load())
         self.engine = Engine(
-            Settings(limits=LIMITS, terms=TERMS),
+            Settings(limits=LIMITS, terms=TERMS, steps_at_once=self.world.between(0, 2)),
             lambda: f"own-{self._life}-{next(names)}",
             purged_fence=loaded.purged_fence,
             chance=self.world.random.random,
@@ -76,6 +76,7 @@ class SimulatedDaemon:
             loaded.tail,
             loaded.extensions,
             loaded.counts,
+            loaded.dead_children,
             head=loaded.head,
             covered=loaded.covered,
             now=self._now(),

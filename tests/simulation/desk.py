@@ -12,7 +12,7 @@ import msgspec
 from dhp_protocol.decoding import RequestFault, decode_request
 from dhp_protocol.errors import ResultInvalid, StoreUnavailable
 from dhp_protocol.limits import Limits
-from dhp_protocol.messages import CheckCapability, Complete, Dispatch, Redrive, Request
+from dhp_protocol.messages import ApprovalRequest, CheckCapability, Complete, Dispatch, Redrive, Request
 from dhpd.engine.capabilities import capabilities_of, granted
 from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
 from dhpd.engine.moments import Now
@@ -40,16 +40,18 @@ def carry_out(engine: Engine, store: ModelStore, body: bytes, connection: int, n
     if isinstance(request, Dispatch):
         prepared = prepare_dispatch(request, LIMITS)
         _load(engine, store, prepared, now)
-        engine.dispatch(prepared, to, now())
+        engine.execute(prepared, to, now())
         return
     _load(engine, store, request, now)
     match request:
         case Complete():
-            engine.complete(request, _verdict(engine, request), to, now())
+            engine.execute(request, to, now(), _verdict(engine, request))
         case CheckCapability():
-            engine.check_capability(request, _granted(engine, store, request), to, now())
+            engine.execute(request, to, now(), _granted(engine, store, request))
         case Redrive():
             _redrive(engine, store, request, to, now)
+        case ApprovalRequest():
+            engine.execute(request, to, now(), None)
         case _:
             engine.execute(request, to, now())
 
@@ -71,7 +73,7 @@ def _redrive(engine: Engine, store: ModelStore, request: Redrive, to: Address, n
         if state is None:  # It isn't on disk yet.
             engine.reply(to, StoreUnavailable("simulated"))
             return
-    engine.redrive(request, state, to, now())
+    engine.execute(request, to, now(), state)
 
 
 def _verdict(engine: Engine, request: Complete) -> ResultInvalid | None:

@@ -78,6 +78,7 @@ class ModelStore:
             covered=self.covered,
             purged_fence=self.purged_fence,
             counts=counts,  # type: ignore[arg-type]
+            dead_children={each.id: each.ancestors for each in facts if each.status == "dead" and each.ancestors},
             facts=[handoff for handoff in facts if handoff.status not in FINAL or handoff.id in spoken_of],
             tail=tail,
             extensions=dict(self.extensions),

@@ -114,6 +114,22 @@ async def test_of_the_ended_ones_a_start_gets_those_that_the_tail_speaks_of(kit:
     assert loaded.counts["completed"] == 2
 
 
+async def test_a_start_gets_the_ancestors_of_dead_children_and_of_no_others(kit: Kit) -> None:
+    stories = Stories()
+    family = (name(1), name(2))
+    stories.dispatch(name(1))
+    stories.dispatch(name(2), ancestors=(name(1),))
+    for dead in (name(3), name(4)):
+        stories.dispatch(dead, ancestors=family if dead == name(3) else ())
+        stories.claim(dead)
+        stories.die(dead)
+    await kit.append(stories.batch(facts_of=[name(number) for number in (1, 2, 3, 4)], covers=stories.position))
+    assert (await kit.store.load()).dead_children == {name(3): family}
+    stories.forget(name(3))
+    await kit.append(stories.batch())
+    assert (await kit.store.load()).dead_children == {}
+
+
 async def test_facts_are_replaced_by_newer_ones(kit: Kit) -> None:
     stories = Stories()
     stories.dispatch(name(1))

@@ -53,6 +53,7 @@ class Shell:
             loaded.tail,
             loaded.extensions,
             loaded.counts,
+            loaded.dead_children,
             head=loaded.head,
             covered=loaded.covered,
             now=START,
@@ -63,9 +64,9 @@ class Shell:
         future = self._answers[number] = asyncio.get_running_loop().create_future()
         to = Address(1, number, False)
         if isinstance(request, Dispatch):
-            self.engine.dispatch(prepare_dispatch(request, Limits()), to, START)
+            self.engine.execute(prepare_dispatch(request, Limits()), to, START)
         elif isinstance(request, Complete):
-            self.engine.complete(request, None, to, START)
+            self.engine.execute(request, to, START, None)
         else:
             self.engine.execute(request, to, START)
         self.deliver()

@@ -417,6 +417,7 @@ async def test_a_hundred_thousand_live_handoffs_start(sqlite: SqliteKit) -> None
         loaded.tail,
         loaded.extensions,
         loaded.counts,
+        loaded.dead_children,
         head=loaded.head,
         covered=loaded.covered,
         now=START,

@@ -8,11 +8,22 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from dhp_protocol.errors import DHPError, ResultInvalid, StoreUnavailable
 from dhp_protocol.limits import Limits
-from dhp_protocol.messages import CheckCapability, Claim, Complete, Dispatch, GetStatus, Hello, Import, Redrive, Request
+from dhp_protocol.messages import (
+    ApprovalRequest,
+    CheckCapability,
+    Claim,
+    Complete,
+    Dispatch,
+    GetStatus,
+    Hello,
+    Import,
+    Redrive,
+    Request,
+)
 from dhp_protocol.replies import Event, LeaseTerms
 from dhpd.engine.arriving import Arrival
 from dhpd.engine.capabilities import capabilities_of, granted
@@ -24,9 +35,10 @@ from dhpd.engine.journal import Batch
 from dhpd.engine.leases import Lease
 from dhpd.engine.lookups import Lookup
 from dhpd.engine.moments import Now
-from dhpd.engine.operations import Engine
+from dhpd.engine.operations import Engine, Prepared
 from dhpd.engine.outputs import Notice
 from dhpd.engine.porting import Plan, plan_extension, plan_new
+from dhpd.engine.porting_operations import Arrived
 from dhpd.engine.roles import ADMIN, Caller
 from dhpd.engine.waiting import Address
 from dhpd.store.backend import DiskError
@@ -62,8 +74,17 @@ class Call:
 class World:
     """`disk` outlives `restart`; `heard` holds the events that each connection got."""
 
-    def __init__(self, *, limits: Limits = LIMITS, max_queued_bytes: int = 1 << 26, purged_fence: int = 0) -> None:
-        self.settings = Settings(limits=limits, terms=TERMS, max_queued_bytes=max_queued_bytes)
+    def __init__(
+        self,
+        *,
+        limits: Limits = LIMITS,
+        max_queued_bytes: int = 1 << 26,
+        purged_fence: int = 0,
+        steps_at_once: int = 32,
+    ) -> None:
+        self.settings = Settings(
+            limits=limits, terms=TERMS, max_queued_bytes=max_queued_bytes, steps_at_once=steps_at_once
+        )
         self.now = START
         self.disk = ModelStore()
         self.max_frame_bytes = 1 << 20
@@ -120,35 +141,31 @@ class World:
         number = next(self._numbers)
         call = self._calls[number] = Call(request, on)
         to = Address(on, number, False, self.callers.get(on, ADMIN))
-        if isinstance(request, Dispatch):
-            try:
-                prepared = prepare_dispatch(request, self.settings.limits)
-            except DHPError as error:
-                call.answer = error
-                return call
-            self._admit(self.engine.missing(prepared))
-            self.engine.dispatch(prepared, to, self.now)
-        elif isinstance(request, Complete):
-            self._admit(self.engine.missing(request))
-            self.engine.complete(request, verdict, to, self.now)
-        elif isinstance(request, CheckCapability):
-            self._admit(self.engine.missing(request))
-            self.engine.check_capability(request, self._granted(request), to, self.now)
-        elif isinstance(request, Redrive):
-            self._admit(self.engine.missing(request))
-            self.engine.redrive(request, self._kept_state(request.handoff), to, self.now)
-        elif isinstance(request, Import):
-            try:
-                handoff, plan = self._planned(request)
-            except DHPError as error:
-                call.answer = error
-                return call
-            self.engine.import_(request, handoff, plan, to, self.now)
-        else:
-            self._admit(self.engine.missing(request, to.caller))
-            self.engine.execute(request, to, self.now)
+        try:
+            asked = prepare_dispatch(request, self.settings.limits) if isinstance(request, Dispatch) else request
+            self._admit(self.engine.missing(asked, to.caller))
+            prepared = self._prepared(request, verdict)
+        except DHPError as error:
+            call.answer = error
+            return call
+        self.engine.execute(asked, to, self.now, prepared)
         self._deliver()
         return call
+
+    def _prepared(self, request: Request, verdict: ResultInvalid | None) -> Prepared | UnsetType:
+        """What the engine needs beside the request."""
+        match request:
+            case Complete():
+                return verdict
+            case CheckCapability():
+                return self._granted(request)
+            case Redrive():
+                return self._kept_state(request.handoff)
+            case ApprovalRequest():
+                return None
+            case Import():
+                return Arrived(*self._planned(request))
+        return UNSET
 
     def run(self, request: Request, *, on: int | None = None, verdict: ResultInvalid | None = None) -> Any:
         """Sends, commits, and gives the reply (None: it waits); raises what was refused."""
@@ -267,6 +284,7 @@ class World:
             loaded.tail,
             loaded.extensions,
             loaded.counts,
+            loaded.dead_children,
             head=loaded.head,
             covered=loaded.covered,
             now=self.now,
@@ -338,7 +356,7 @@ def memory(engine: Engine) -> dict[str, Any]:
         "counts": dict(engine.ledger.counts),
         "claimable": [facts.id for facts in sorted(handoffs, key=order) if engine.ledger.queue.holds(facts)],
         "first": {kind: facts and facts.id for kind, facts in first.items()},
-        "descendants": {facts.id: [each.id for each in engine.ledger.descendants(facts.id)] for facts in handoffs},
+        "descendants": {facts.id: sorted(engine.ledger.descendants(facts.id)) for facts in handoffs},
         "waiting": [(waiter.number, waiter.address, waiter.worker) for waiter in engine.waiting.every_claim()],
         "results": {facts.id: [w.address for w in engine.waiting.results_of(facts.id)] for facts in handoffs},
         "leases": {handoff: lease.session for handoff, lease in _leases(engine).items()},
