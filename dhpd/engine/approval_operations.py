@@ -9,13 +9,13 @@ from dhp_protocol.messages import ApprovalDecide, ApprovalRequest, Approvals, Ap
 from dhp_protocol.replies import ApprovalRequestReply, StatusAfter, SuspendReply
 
 from .approvals import Asker, canonical_details, decide_approval, decide_approval_request, decision_of, handoff_of
-from .core import decision_reply
 from .facts import ApprovalFacts, Handoff
 from .fencing import ended_by
 from .lookups import ApprovalItem, ApprovalsLookup
 from .moments import Now
 from .settling import SETTLED_AT_ONCE, Settling
 from .suspending import decide_resume, decide_suspend, decide_woken
+from .telling import decision_reply
 from .waiting import Address, ApprovalWaiter
 
 SCANNED_AT_ONCE = 256

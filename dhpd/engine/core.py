@@ -12,25 +12,24 @@ from msgspec import Struct
 
 from dhp_protocol.errors import DHPError, NotFound
 from dhp_protocol.limits import Limits
-from dhp_protocol.replies import DecisionReply, Event, LeaseLostEvent, LeaseTerms, ResultReply
+from dhp_protocol.replies import Event, LeaseLostEvent, LeaseTerms
 
 from .apply import apply
-from .approvals import decision_of
 from .backlog import Backlog, Steps
-from .facts import COMPLETED, DEAD, RUNNING, ApprovalFacts, Handoff
-from .holding import decide_expiry, decide_goodbye, not_claimable
+from .facts import RUNNING, Handoff
+from .holding import decide_expiry, decide_goodbye
 from .journal import Journal
 from .leases import Lease, Leases
 from .ledger import Ledger
-from .lookups import Lookup, ResultLookup
+from .lookups import Lookup
 from .moments import Now
 from .outputs import Notice, Reply
 from .records import Change, Entry
 from .sessions import Sessions
 from .suspending import decide_due
+from .telling import told_to
 from .tombstones import Tombstones
-from .views import rfc3339
-from .waiting import Address, ApprovalWaiter, ClaimWaiter, Waiter, Waiting
+from .waiting import Address, Waiter, Waiting
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -134,7 +133,8 @@ class Core:
         if before is not None and facts.approvals is not before.approvals:
             self.note_questions(facts, now)
         if facts.final and (before is None or not before.final) and self.waiting.awaited(facts.id):
-            self.backlog.begin(self._tell(facts.id, partial(self.waiting.first_for_end, facts.id)), now)
+            first = partial(self.waiting.first_for_end, facts.id)
+            self.backlog.begin(self._tell(facts.id, facts.position, first), now)
         if before is None or before.approvals is not facts.approvals:
             self._tell_decisions(before, facts, now)
         return facts
@@ -231,39 +231,29 @@ class Core:
     def expire(self, handoff: Handoff, lease: Lease, now: Now) -> Handoff:
         """The lease has ended: the handoff is orphaned, its fence raised, its session told; or it is released for whoever said goodbye."""
         if lease.given_up:
-            return self.change(handoff.id, handoff, decide_goodbye(handoff, now), now)
+            facts = self.settle_due(handoff, now)  # A cap on its time was first.
+            return self.change(facts.id, facts, decide_goodbye(facts, now), now) if facts.status == RUNNING else facts
         return self.end_hold(
             handoff.id, handoff, decide_expiry(handoff, self.leases.why_due(lease, now.lease_ms), now), now
         )
 
     def answer_to(self, waiter: Waiter, now: Now) -> Struct | DHPError | Lookup | None:
         """What one who waits for a certain handoff hears, if it has come to that; None: it hasn't."""
-        facts = None if waiter.handoff is None else self.ledger.get(waiter.handoff)
-        if facts is None:
-            return forgotten(waiter.handoff)
-        if isinstance(waiter, ApprovalWaiter):
-            approval = (facts.approvals or {}).get(waiter.approval)
-            # On record: that its time is over isn't, until somebody has looked.
-            decided = approval is not None and approval.decision is not None
-            return decision_reply(approval, now) if approval is not None and decided else None
-        if not facts.final:
-            return None
-        return not_claimable(facts, now) if isinstance(waiter, ClaimWaiter) else result_of(facts)
+        return told_to(waiter, None if waiter.handoff is None else self.ledger.get(waiter.handoff), now)
 
-    def _tell(self, handoff: str, first: Callable[[], Waiter | None]) -> Steps:
-        """Answers those who have waited for what has come, one by one. If it was undone meanwhile, the others wait on.
+    def _tell(self, handoff: str, since: int, first: Callable[[], Waiter | None]) -> Steps:
+        """Answers those who have waited for what came with the record `since`, one by one. If it was undone, the others wait on.
 
         After the first few the disk is waited for: else all answers would leave in one go when it has come that far.
         """
         now = yield
         told = 0
         while (waiter := first()) is not None and (answer := self.answer_to(waiter, now)) is not None:
-            facts = self.ledger.get(handoff)
-            if told >= self.settings.steps_at_once and facts is not None and facts.position > self.journal.durable:
+            if told >= self.settings.steps_at_once and since > self.journal.durable:
                 now = yield True
                 continue
             self.waiting.remove(waiter)
-            if facts is None:
+            if (facts := self.ledger.get(handoff)) is None:
                 self.reply_of_all(waiter.address, answer)
             else:
                 self.reply(waiter.address, answer, facts, waiter)
@@ -278,29 +268,4 @@ class Core:
             approval = (facts.approvals or {})[name]
             if approval.decision is not None and (name not in known or known[name].decision is None):
                 first = partial(self.waiting.first_for_decision, facts.id, name)
-                self.backlog.begin(self._tell(facts.id, first), now)
-
-
-def decision_reply(approval: ApprovalFacts, now: Now) -> DecisionReply:
-    """The answer to `approval_wait` as things stand."""
-    at_ms = approval.decided_at_ms
-    return DecisionReply(
-        decision=decision_of(approval, now),
-        by=approval.by,
-        note=approval.note,
-        at=rfc3339(at_ms) if at_ms else None,
-    )
-
-
-def forgotten(handoff: str | None) -> NotFound:
-    """What was waited for has been removed meanwhile."""
-    return NotFound("The handoff was forgotten: nothing is known of it any more.", handoff=handoff)
-
-
-def result_of(facts: Handoff) -> ResultReply | ResultLookup:
-    """The answer to `result` as things stand."""
-    if facts.status == COMPLETED:
-        return ResultLookup(facts.result_position)
-    if facts.status == DEAD and facts.refused_position:
-        return ResultLookup(facts.refused_position, DEAD)
-    return ResultReply(status=facts.status)
+                self.backlog.begin(self._tell(facts.id, facts.position, first), now)

@@ -3,12 +3,12 @@
 from dhp_protocol.messages import Checkpoints, GetResult, GetStatus, History, LastCheckpoint, ListHandoffs
 from dhp_protocol.replies import CheckpointsReply, HistoryReply, LastCheckpointReply
 
-from .core import result_of
 from .facts import RUNNING
 from .lookups import CheckpointsLookup, HistoryLookup, LastCheckpointLookup, ListLookup
 from .moments import Now
 from .retention import replaced_seq
 from .settling import Settling
+from .telling import result_of
 from .views import status_reply
 from .waiting import Address, ResultWaiter
 

@@ -10,12 +10,13 @@ from dhp_protocol.replies import DecisionReply, NothingToClaim
 
 from .backlog import Steps
 from .claim_queue import order
-from .core import Core, result_of
+from .core import Core
 from .facts import ORPHANED, RUNNING, Handoff
 from .holding import decide_claim
 from .lookups import ClaimLookup
 from .moments import Now
 from .sessions import Session, disconnect_grace_ms
+from .telling import result_of
 from .waiting import Address, ApprovalWaiter, ClaimWaiter, Waiter
 
 SERVED_AFTER_ENDS = 32
@@ -137,7 +138,7 @@ class Serving(Core):
         idle = 0
         for number in range(1, STEPS_OF_A_TICK + 1):
             behind = self.journal.queued_bytes > self.settings.max_queued_bytes // QUEUE_SHARE
-            if behind or idle == len(self.backlog):
+            if behind or idle >= len(self.backlog):
                 break
             idle = 0 if self.backlog.step(now) else idle + 1
             if number % SERVED_AFTER_ENDS == 0:

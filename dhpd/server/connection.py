@@ -46,6 +46,9 @@ class Desk(Protocol):
     def waiting(self, connection: "Connection") -> int:
         """How many of the connection's unanswered requests wait for something that others do."""
 
+    def is_full(self, connection: "Connection") -> bool:
+        """Whether as much of the connection's is being prepared as may be; `flush` is called when that is over."""
+
     def worked(self) -> None:
         """All that one read brought has been handed over."""
 
@@ -252,7 +255,7 @@ class Connection(asyncio.Protocol):
 
     def _full(self) -> bool:
         """Whether what is taken in and not answered, or not read by the peer, has reached its bound."""
-        if self._long is not None or not self.writable.is_set():
+        if self._long is not None or not self.writable.is_set() or self._desk.is_full(self):
             return True
         max_requests, max_bytes = self._config.max_inflight_requests, self._config.max_inflight_bytes
         if self.unanswered < max_requests and self._taken_bytes < max_bytes:

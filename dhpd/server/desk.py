@@ -125,6 +125,9 @@ class Desk:
     def waiting(self, connection: Connection) -> int:
         return self._engine.waiting.count_of(connection.number)
 
+    def is_full(self, connection: Connection) -> bool:
+        return self.lanes.full(connection.number)
+
     def worked(self) -> None:
         self.answers.deliver()
         self._poke()
@@ -148,6 +151,8 @@ class Desk:
         if connection is not None and number in self._ended_inputs:
             self.input_ended(connection)
         self.worked()
+        if connection is not None:
+            connection.flush()
 
     # --- requests ----------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from dhpd.store.backend import DiskError
 
 from .answers import mistake, unreadable
 
+MAX_TAKEN = 32
+"""Per connection. Each is a task and much that belongs to it, and the collector takes long over very many."""
 ANY_HANDOFF = "*"
 """The lane of a dispatch that isn't named yet: it may be about any handoff."""
 
@@ -57,6 +59,10 @@ class Lanes:
     def busy(self, connection: int) -> bool:
         """Whether anything of this connection is being prepared."""
         return connection in self._taken_by
+
+    def full(self, connection: int) -> bool:
+        """Whether so much of this connection is being prepared that nothing more should come of it meanwhile."""
+        return self._taken_by[connection] >= MAX_TAKEN
 
     def taken(self, lane: str) -> bool:
         """Whether anything in that lane is being prepared, whosever it is."""

@@ -1,10 +1,10 @@
 """Turns: which of many connections has its input taken in next, and for how long.
 
 Owns the order and the measure. In one pass of the loop, input is taken in for a bounded time; then the loop polls again, so
-that whoever has just sent something comes into line as well. There are two lines, which are served by turns: who comes with
-something new stands in the one, who wasn't done in its turn goes on in the other. So whoever says little is hardly held up by
-those who never end; and in either line each comes to its turn before anybody there has a second one. Does not own what is
-done in a turn (`connection`). No I/O: the clock and the loop's `call_soon` are handed in.
+that whoever has just sent something comes into line as well. There are two lines: who comes with something new stands in the
+one, which is served first, though not for ever; who wasn't done in its turn goes on in the other. So whoever says little is
+hardly held up by those who never end; and in either line each comes to its turn before anybody there has a second one. Does
+not own what is done in a turn (`connection`). No I/O: the clock and the loop's `call_soon` are handed in.
 """
 
 from collections import OrderedDict
@@ -17,6 +17,8 @@ TURN_S = 0.0005
 """So long at most is one connection's turn, and one frame more; where many wait, each has its share of a pass."""
 SHORTEST_TURN_S = 0.0002
 """A share isn't less than this: a turn's answers leave in one write, and that costs as much as several small requests."""
+NEW_IN_A_ROW = 3
+"""After so many who came with something new it is the turn of somebody who goes on, so that those come to an end as well."""
 
 
 class Taker(Protocol):
@@ -34,7 +36,7 @@ class Turns:
         # Each with its number in the order of lining up.
         self._new: OrderedDict[Taker, int] = OrderedDict()
         self._going_on: OrderedDict[Taker, int] = OrderedDict()
-        self._new_is_next = True
+        self._new_in_a_row = 0
         self._newest = 0
         self._spent_s = 0.0
         self._until_s = 0.0
@@ -73,7 +75,7 @@ class Turns:
         self._spent_s = 0.0
         try:
             while (line := self._next_line()) and self._spent_s < PASS_S:
-                self._new_is_next = line is not self._new
+                self._new_in_a_row = self._new_in_a_row + 1 if line is self._new else 0
                 self._give_turn(line.popitem(last=False)[0])
         finally:  # A mistake in somebody's turn costs nobody else theirs.
             if self._next_line():
@@ -81,8 +83,9 @@ class Turns:
 
     def _next_line(self) -> OrderedDict[Taker, int]:
         """The one whose turn it is, if anybody is there, else the other one."""
-        first, second = (self._new, self._going_on) if self._new_is_next else (self._going_on, self._new)
-        return first or second
+        if self._new_in_a_row < NEW_IN_A_ROW:
+            return self._new or self._going_on
+        return self._going_on or self._new
 
     def _give_turn(self, taker: Taker) -> None:
         began_s = self._clock_s()

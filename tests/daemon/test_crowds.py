@@ -39,9 +39,7 @@ def test_while_5000_children_are_cancelled_another_connection_works(connect: Con
         worker.call("complete", handoff=handoff, fence=held["fence"], result=done_meanwhile)
         if worker.status(children[0])["status"] == "cancelled":
             done_meanwhile += worker.status(children[-1])["status"] == "pending"
-    assert done_meanwhile > 1, (
-        "some work was done from end to end after the first was cancelled and before the last was"
-    )
+    assert done_meanwhile, "some work was done from end to end after the first was cancelled and before the last was"
     assert keeper.result(cancelling)["status"] == "cancelled"
     assert (counted(worker, "cancelled"), counted(worker, "pending")) == (5_001, 0)
     assert worker.refused("dispatch", kind="c", inputs={}, key="late", parent=children[7]).code == "wrong_state"

@@ -1,6 +1,7 @@
 """However many connections flood at once: each keeps its order, is answered whole, and is held back where it doesn't read."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from dhpd.server import turns as turns_module
 from dhpd.server.connection import LONG_READ_BYTES
+from dhpd.server.lanes import MAX_TAKEN
 from dhpd.server.long_frames import LONG_BODY_BYTES
 from tests.support.in_process_daemon import InProcessDaemon
 from tests.support.wire_client import ANSWER_WITHIN_S, WireClient, frame
@@ -104,3 +106,22 @@ def fill(peer: WireClient, line: bytes) -> tuple[int, bytes]:
             sent += peer.socket.send(line[sent % len(line) :])
     peer.socket.settimeout(ANSWER_WITHIN_S)
     return sent // len(line), line[sent % len(line) :]
+
+
+def test_what_has_to_be_looked_up_is_so_a_bounded_number_at_a_time(daemon: InProcessDaemon, peers: Peers) -> None:
+    asking, honest = peers(4), peers(1)[0]
+    asked = []
+    for peer in asking:
+        frames = [peer.framed("status", handoff=os.urandom(32).hex()) for _ in range(500)]
+        asked.append([request for request, _ in frames])
+        peer.send_bytes(b"".join(data for _, data in frames))
+        peer.half_close()
+    most = 0
+    while daemon.connections > 1:  # They go when all of theirs is answered.
+        most = max(most, 0, *list(daemon.desk.lanes._taken_by.values()))
+        honest.pump()
+    assert 1 <= most <= MAX_TAKEN
+    for peer, requests in zip(asking, asked, strict=True):
+        answers = peer.messages_until_closed()
+        assert sorted(answer["id"] for answer in answers) == requests
+        assert {answer["error"]["code"] for answer in answers} == {"not_found"}

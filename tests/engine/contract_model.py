@@ -232,6 +232,7 @@ class ContractModel:
             return late
         work.invalid += 1
         left = int(work.caps["max_invalid_results"]) - work.invalid
+        self.renew(work)  # Whoever sent it was there, and goes on.
         if not left:
             self.die(work)
         return "result_invalid", left

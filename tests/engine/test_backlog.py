@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -22,6 +23,7 @@ from dhp_protocol.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    History,
     LeaseRef,
     Redrive,
     WorkError,
@@ -308,6 +310,21 @@ def test_a_deadline_that_comes_while_a_goodbye_is_under_way_is_no_failure() -> N
     assert [(each.status, each.failures) for each in facts] == [("pending", 0)] * MANY
 
 
+def test_a_cap_on_time_that_is_reached_while_a_goodbye_is_under_way_comes_first() -> None:
+    world = a_world()
+    mine = world.connect("mine")
+    handoffs = [world.dispatch(budget=Raw(b'{"max_wallclock_ms":1000}')) for _ in range(MANY)]
+    for handoff in handoffs:
+        world.claim(handoff, on=mine)
+    call = world.send(Goodbye(), on=mine)
+    world.jump(1_000)
+    for handoff in handoffs[AT_ONCE : AT_ONCE + 2]:
+        assert world.status(handoff).status == "dead"
+    to_the_end(world, call)
+    records = world.run(History(handoff=handoffs[-1])).records
+    assert [msgspec.json.decode(record)["type"] for record in records] == ["dispatched", "claimed", "dead"]
+
+
 def test_a_goodbye_goes_on_when_the_connection_has_gone() -> None:
     world = a_world()
     mine, held = holding(world)
@@ -383,17 +400,19 @@ def test_what_is_freed_goes_past_those_whose_connection_has_gone() -> None:
 def test_when_the_store_is_back_nothing_is_granted_to_whoever_has_gone() -> None:
     world = a_world()
     gone, there = world.connect(), world.connect()
-    for _ in range(MANY):
+    for _ in range(3 * STEPS_OF_A_TICK):
         world.send(Claim(worker="gone", kinds=["work"], wait_ms=WAIT_MS), on=gone)
     claim = world.send(Claim(worker="bob", kinds=["work"], wait_ms=WAIT_MS), on=there)
-    handoff = world.dispatch("other")
-    world.send(Cancel(handoff=handoff))
+    work = world.dispatch("work", delay_ms=1_000)
+    world.send(Cancel(handoff=world.dispatch("other")))
     world.take()
     world.lose_or_keep(Outcome.FAILS)
     world.disconnect(gone)
+    world.jump(1_000)
+    world.tick()
+    assert world.engine.waiting.claims() > STEPS_OF_A_TICK
     world.find_out()
     world.commit()
-    work = world.dispatch("work")
     assert claim.result().handoff == work
 
 
@@ -432,10 +451,11 @@ def test_the_grace_counts_from_the_last_end_whatever_is_left_of_an_earlier_one()
     world.run(Hello(session="mine"), on=back)
     world.jump(100)
     world.disconnect(back)
+    world.jump(249)
+    a_step(world)
+    assert world.run(Heartbeat(leases=held)).renewed == [ref.handoff for ref in held]
     world.tick()
     assert not world.engine.backlog
-    world.advance(249)
-    assert statuses(world, [ref.handoff for ref in held]) == ["running"] * 100
     world.advance(1)
     assert statuses(world, [ref.handoff for ref in held]) == ["orphaned"] * 100
 
@@ -482,6 +502,21 @@ def test_until_an_end_is_durable_only_the_first_answers_wait_for_it_on_their_way
         world.tick()
     assert len(world.engine.waiting.results_of(handoff)) == MANY - AT_ONCE
     to_the_end(world, *calls)
+
+
+def test_a_tick_that_was_interrupted_finds_the_work_done_by_another() -> None:
+    """As when the store comes back while a tick is at it."""
+    world = a_world()
+    handoff, fence = world.held()
+    calls = waiting_for_end(world, handoff)
+    world.send(Complete(handoff=handoff, fence=fence, result=Raw(b"7")))
+    interrupted = world.engine.tick_in_steps(world.now)
+    next(interrupted)
+    world.commit()
+    to_the_end(world, *calls)
+    world.tick()
+    assert not world.engine.backlog
+    assert len(list(interrupted)) == 1, "there is nothing left to do"
 
 
 def test_an_end_that_is_undone_while_it_is_being_told_was_never_told() -> None:
@@ -600,6 +635,20 @@ def test_a_decision_that_is_undone_while_it_is_being_told_was_never_told() -> No
     world.run(ApprovalDecide(approval=approval, decision="deny"), on=person)
     to_the_end(world, *calls)
     assert [call.result().decision for call in calls] == ["denied"] * MANY
+
+
+def test_a_decision_is_told_although_the_worker_goes_on_writing_and_again_where_that_was_undone() -> None:
+    world = a_world()
+    handoff, approval, calls, person = deciding(world)
+    world.run(ApprovalDecide(approval=approval, decision="approve"), on=person)
+    for number in range(MANY):
+        world.send(Checkpoint(handoff=handoff, fence=1, state=Raw(b"%d" % number)))
+        if world.engine.backlog:
+            a_step(world)
+    assert not world.engine.backlog, "the decision itself is durable"
+    assert sum(call.answered for call in calls) == AT_ONCE, "the others were told together with what isn't"
+    world.fail_commit()
+    assert [call.result().decision for call in calls] == ["approved"] * MANY
 
 
 def test_the_end_of_the_work_decides_for_all_who_wait() -> None:

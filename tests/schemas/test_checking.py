@@ -44,11 +44,11 @@ async def test_other_schemas_are_asked_of_the_worker(schemas: Schemas, schema: A
     with pytest.raises(NotHere):
         schemas.check_here("h", text(schema))
     assert not schemas.known("h")
-    await schemas.check("h", text(schema), connection=1)
+    await schemas.check("h", text(schema), asker=1)
     assert schemas.known("h")
     with pytest.raises(NotHere):
         schemas.judge_here("h", b"{}")
-    assert await schemas.judge("h", b"{}", connection=1) is None
+    assert await schemas.judge("h", b"{}", asker=1) is None
 
 
 async def test_large_results_and_long_judging_are_asked_of_the_worker(schemas: Schemas) -> None:
@@ -57,8 +57,8 @@ async def test_large_results_and_long_judging_are_asked_of_the_worker(schemas: S
     for result in (text([[1] * 3_000]), long_way):
         with pytest.raises(NotHere):
             schemas.judge_here("h", result)
-        assert await schemas.judge("h", result, connection=1) is None
-    refusal = await schemas.judge("h", long_way.replace(b"1]]", b"true]]"), connection=1)
+        assert await schemas.judge("h", result, asker=1) is None
+    refusal = await schemas.judge("h", long_way.replace(b"1]]", b"true]]"), asker=1)
     assert refusal is not None
     assert refusal.details == {"path": "/9/49", "rule": "type"}
 
@@ -66,12 +66,12 @@ async def test_large_results_and_long_judging_are_asked_of_the_worker(schemas: S
 async def test_both_ways_come_to_the_same_verdict(schemas: Schemas) -> None:
     schemas.check_here("h", PLAIN)
     for result in (b"{}", b'{"n": 1.5}', b"[]", b'{"n": 1, "n": 2}', b"nonsense", b'{"n": 1.0}'):
-        here, there = schemas.judge_here("h", result), await schemas.judge("h", result, connection=1)
+        here, there = schemas.judge_here("h", result), await schemas.judge("h", result, asker=1)
         assert (here and (here.message, here.details)) == (there and (there.message, there.details))
 
 
 async def test_a_schema_that_was_checked_is_not_checked_again(schemas: Schemas) -> None:
-    await schemas.check("h", b'{"pattern": "^a"}', connection=1)
+    await schemas.check("h", b'{"pattern": "^a"}', asker=1)
     schemas.check_here("other", b'{"pattern": "^a"}')
     assert schemas.known("other")
 
@@ -87,7 +87,7 @@ async def test_no_result_fits_a_schema_that_can_not_be_enforced(schemas: Schemas
     schemas.take_up("small", b'{"dependencies": {}}')
     schemas.take_up("pattern", b'{"dependencies": {}, "pattern": "a"}')
     here = schemas.judge_here("small", b"{}")
-    there = await schemas.judge("pattern", b"{}", connection=1)
+    there = await schemas.judge("pattern", b"{}", asker=1)
     for refusal in (here, there):
         assert refusal is not None
         assert refusal.code == "result_invalid"

@@ -16,14 +16,14 @@ from .support import SOON, text
 
 async def verdict(schemas: Schemas, schema: Any, result: Any) -> str:
     """The rule that speaks against `result`; "" where it fits. Always by the worker process."""
-    await schemas.check("handoff", text(schema), connection=1)
-    refusal = await schemas.judge("handoff", text(result), connection=1)
+    await schemas.check("handoff", text(schema), asker=1)
+    refusal = await schemas.judge("handoff", text(result), asker=1)
     return "" if refusal is None else str(refusal.details["rule"])
 
 
 async def refusal_of(schemas: Schemas, schema: Any) -> str:
     with pytest.raises(SchemaInvalid) as caught:
-        await schemas.check("handoff", text(schema), connection=1)
+        await schemas.check("handoff", text(schema), asker=1)
     return str(caught.value.details["rule"])
 
 

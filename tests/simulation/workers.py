@@ -123,6 +123,9 @@ class Worker(WorkerActs, Client):
 
     def _end(self, handoff: str, fence: int) -> None:
         draw = self.world.random.random()
+        if draw > 0.93:
+            self._say_goodbye(handoff, fence)
+            return
         request: dict[str, Any] = {"op": "complete", "result": {"by": self.name}}
         if draw < 0.15:
             request = {"op": "fail", "error": {"type": "Simulated"}, "retry": draw > 0.02}
@@ -143,6 +146,15 @@ class Worker(WorkerActs, Client):
                 self._leaves_off(handoff, fence)
 
         self.write(request, answered, may=("result_invalid",))
+
+    def _say_goodbye(self, handoff: str, fence: int) -> None:
+        def answered(said: dict[str, Any]) -> None:
+            if said["ok"]:
+                self._leaves_off(handoff, fence)
+            else:
+                self.later(self.world.between(10, 200), lambda: self._say_goodbye(handoff, fence))
+
+        self.ask({"op": "goodbye"}, answered)
 
     def _zombie(self, handoff: str, fence: int) -> None:
         """Writes with a fence that it has been told is lost: nothing of it may be accepted."""
