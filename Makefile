@@ -4,6 +4,7 @@
 #   make test                 every test, lint and types among them; ARGS='-k fence' and the like are passed on
 #   make lint                 lint, format and types alone
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
+#   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
 #   make simulate SEEDS=1000  the simulation over that many seeds
 #   make clean                removes what the others made
 
@@ -13,7 +14,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 200
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint check-times simulate clean
+.PHONY: demo test lint check-times check-pings simulate clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -28,6 +29,10 @@ lint: $(STAMP)
 
 check-times: $(STAMP)
 	@$(BIN)/python bench/check_times.py $(ARGS)
+
+check-pings: $(STAMP)
+	@$(BIN)/python bench/pings.py $(ARGS)
+	@$(BIN)/python bench/crowds.py
 
 simulate: $(STAMP)
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
