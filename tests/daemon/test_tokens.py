@@ -433,6 +433,7 @@ def watching(guarded: Guarded) -> WireClient:
         reply = client.reply(client.send("hello", token=guarded.secrets["canary"]))
         if reply["ok"]:
             return client
+        client.close()  # There is room for so many strangers only.
         client = guarded.stranger()
 
 
