@@ -29,6 +29,7 @@ from .records import (
     BudgetAdded,
     Cancelled,
     CapabilityChecked,
+    Change,
     Checkpointed,
     Claimed,
     Completed,
@@ -217,6 +218,12 @@ def follows(handoff: Handoff, record: Record) -> bool:
     least = handoff.fence + (type(record) not in KEEPS_FENCE)
     next_here = record.n == handoff.n + 1 and type(record) is not Imported
     return record.n > handoff.n and (record.fence == least or (record.fence > least and not next_here))
+
+
+def placed(handoff: str, before: Handoff | None, position: int, change: Change) -> Entry:
+    """The record in its place after `before`."""
+    prev, anchor = (0, 0) if before is None else (before.position, before.anchor)
+    return Entry(position, handoff, prev, anchor, change.record, change.payload)
 
 
 def _begin(entry: Entry, record: Dispatched) -> Handoff:

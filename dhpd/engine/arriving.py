@@ -21,7 +21,7 @@ from dhp_protocol.intent import Intent
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Dispatch
 
-from .apply import apply
+from .apply import apply, placed
 from .dispatching import NamedIntent, name_intent
 from .facts import SUSPENDED, Handoff
 from .foreign_records import foreign_record, payload_sha256
@@ -33,7 +33,6 @@ from .records import (
     Completed,
     Dispatched,
     EffectDoneRecord,
-    Entry,
     ResultRefused,
 )
 from .succession import why_not
@@ -218,9 +217,3 @@ def _check_json(text: bytes, max_depth: int) -> None:
     if nested_deeper(text, max_depth):
         raise too_deep(max_depth)
     _decode_json(text)
-
-
-def placed(handoff: str, before: Handoff | None, position: int, change: Change) -> Entry:
-    """The record in its place after `before`."""
-    prev, anchor = (0, 0) if before is None else (before.position, before.anchor)
-    return Entry(position, handoff, prev, anchor, change.record, change.payload)

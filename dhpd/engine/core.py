@@ -14,7 +14,7 @@ from dhp_protocol.errors import DHPError, NotFound
 from dhp_protocol.limits import Limits
 from dhp_protocol.replies import Event, LeaseLostEvent, LeaseTerms
 
-from .apply import apply
+from .apply import apply, placed
 from .backlog import Backlog, Steps
 from .facts import RUNNING, Handoff
 from .holding import decide_expiry, decide_goodbye
@@ -104,14 +104,7 @@ class Core:
         """Applies `changes` and gathers them for the disk; gives the facts after them."""
         facts = before
         for change in changes:
-            entry = Entry(
-                self.journal.next_position(),
-                handoff,
-                0 if facts is None else facts.position,
-                0 if facts is None else facts.anchor,
-                change.record,
-                change.payload,
-            )
+            entry = placed(handoff, facts, self.journal.next_position(), change)
             facts = apply(facts, entry)
             self.journal.add(entry, before)
         assert facts is not None, "a change changes something"
@@ -147,9 +140,7 @@ class Core:
 
     def forget(self, facts: Handoff, change: Change, now: Now) -> int:
         """The handoff is gone with this change; gives the position. Where its fences ended, all new ones begin."""
-        entry = Entry(
-            self.journal.next_position(), facts.id, facts.position, facts.anchor, change.record, change.payload
-        )
+        entry = placed(facts.id, facts, self.journal.next_position(), change)
         self.journal.add(entry, facts)
         self.purged_fence = max(self.purged_fence, change.record.fence)  # Invariant 1: whoever claims it anew is above.
         self.tombstones.add(facts.id, entry.position, self.journal.durable)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from dhp_protocol.errors import TooLarge
 from dhp_protocol.limits import Limits
 
-from .apply import apply
-from .arriving import ELSEWHERE, Arrival, placed
+from .apply import apply, placed
+from .arriving import ELSEWHERE, Arrival
 from .facts import RUNNING, SUSPENDED, Handoff
 from .foreign_records import portable
 from .moments import Now

@@ -4,7 +4,7 @@ Owns the members of replies and events. A reply on the wire is one of these with
 (`reply_body`), or an error (`error_reply_body`). A client ignores members that it doesn't know.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -12,8 +12,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from .errors import DHPError, ErrorBody, error_body
 from .limits import Limits
 from .messages import RequestId
-
-FinalStatus = Literal["completed", "cancelled", "dead"]
 
 
 class Empty(Struct, frozen=True):
