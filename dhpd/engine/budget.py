@@ -5,7 +5,7 @@ would pass a cap is refused, whoever's cap it is, before anything of it is recor
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -127,13 +127,17 @@ def budget_view(budget: Budget) -> dict[str, int | float]:
     return view
 
 
-class Account(Struct, frozen=True, gc=False):
+class Account(Protocol):
     """One handoff's caps on amounts, and what it and its descendants have used."""
 
-    handoff: str
-    budget: Budget
-    steps: int
-    usd_nano: int
+    @property
+    def id(self) -> str: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def usd_nano(self) -> int: ...
 
 
 class Shortfall(Struct, frozen=True, gc=False):
@@ -156,15 +160,15 @@ def exceeded(accounts: Sequence[Account], steps: int, usd_nano: int) -> Shortfal
         limit, limit_nano = account.budget.max_steps, account.budget.max_usd_nano
         sum_steps, sum_nano = account.steps + steps, account.usd_nano + usd_nano
         if limit is not None and sum_steps > limit:
-            return Shortfall("max_steps", limit, account.steps, steps, sum_steps - limit, account.handoff)
+            return Shortfall("max_steps", limit, account.steps, steps, sum_steps - limit, account.id)
         if limit_nano is not None and sum_nano > limit_nano:
             used, asked, lacking = usd(account.usd_nano), usd(usd_nano), usd(sum_nano - limit_nano)
-            return Shortfall("max_usd", usd(limit_nano), used, asked, lacking, account.handoff)
+            return Shortfall("max_usd", usd(limit_nano), used, asked, lacking, account.id)
     for account in accounts:
         if account.steps + steps > MAX_SAFE_INTEGER:
-            raise _out_of_bounds("steps", MAX_SAFE_INTEGER, account.handoff)
+            raise _out_of_bounds("steps", MAX_SAFE_INTEGER, account.id)
         if account.usd_nano + usd_nano > MAX_USD * NANO:
-            raise _out_of_bounds("usd", MAX_USD, account.handoff)
+            raise _out_of_bounds("usd", MAX_USD, account.id)
     return None
 
 

@@ -52,7 +52,7 @@ def refuse_at_a_cap(
 def _sums_shown(core: Settling, facts: Handoff) -> list[Handoff]:
     """The ancestors whose caps count as well. A refusal shows their sums, and so waits for the newest of them."""
     ancestors = core.ancestors(facts)
-    core.looked_at = max((facts, *ancestors), key=lambda seen: seen.position)
+    core.looked_at = max((facts, *ancestors), key=lambda seen: seen.position) if ancestors else facts
     return ancestors
 
 
@@ -61,7 +61,7 @@ def spend_with_ancestors(
 ) -> Handoff:
     """Applies `changes`, and counts `amounts` against every ancestor in the same commit."""
     after = core.change(facts.id, facts, changes, now)
-    if amounts:
+    if facts.ancestors and amounts:
         for ancestor in core.ancestors(facts):
             core.change(ancestor.id, ancestor, (decide_ancestor_spending(ancestor, facts.id, amounts, now),), now)
     return after

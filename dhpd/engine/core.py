@@ -87,7 +87,7 @@ class Core:
             assert lease is not None, "what runs has a lease"
             if not lease.live(now.lease_ms):
                 facts = self.expire(facts, lease, now)
-        return self.settle_due(facts, now)
+        return self.settle_due(facts, now) if self.ledger.minds(handoff) else facts
 
     def settle_due(self, facts: Handoff, now: Now) -> Handoff:
         """The handoff after all that is due by the wall clock: caps on time, wake-ups, approvals that expired."""
@@ -97,6 +97,8 @@ class Core:
 
     def ancestors(self, facts: Handoff) -> list[Handoff]:
         """Its ancestors, nearest first, whose caps count as well; they are in memory (`missing`)."""
+        if not facts.ancestors:
+            return []
         found = (self.ledger.get(ancestor) for ancestor in reversed(facts.ancestors))
         return [ancestor for ancestor in found if ancestor is not None]
 
@@ -125,7 +127,7 @@ class Core:
             self.ledger.hold_ended(facts, now.lease_ms)
         if before is not None and facts.approvals is not before.approvals:
             self.note_questions(facts, now)
-        if facts.final and (before is None or not before.final) and self.waiting.awaited(facts.id):
+        if (before is None or before.status != facts.status) and facts.final and self.waiting.awaited(facts.id):
             first = partial(self.waiting.first_for_end, facts.id)
             self.backlog.begin(self._tell(facts.id, facts.position, first), now)
         if before is None or before.approvals is not facts.approvals:

@@ -129,12 +129,13 @@ class Journal:
 
     def emit(self, output: Output) -> None:
         """Sends `output` off as soon as what it looked at is on disk."""
-        if isinstance(output, Reply) and output.covered and output.position > self.covered:
+        position = output.position
+        if isinstance(output, Reply) and output.covered and position > self.covered:
             self._for_coverage.append(output)
-        elif output.position <= self.durable:
+        elif position <= self.durable:
             self.ready.append(output)
         else:
-            self._batch_with(output.position).outputs.append(output)
+            self._batch_with(position).outputs.append(output)
 
     def seal(self) -> None:
         """Ends the gathering batch: what comes next is committed after it."""

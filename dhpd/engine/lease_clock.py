@@ -31,7 +31,10 @@ class LeaseClock:
 
     def read(self, monotonic_ms: int) -> int:
         """Lease time for a decision: before the next tick, as long as that hasn't run."""
-        return min(max(monotonic_ms - self._offset_ms, self._reached_ms), self._next_tick_ms - 1)
+        lease_ms = monotonic_ms - self._offset_ms
+        if lease_ms < self._reached_ms:
+            lease_ms = self._reached_ms
+        return lease_ms if lease_ms < self._next_tick_ms else self._next_tick_ms - 1
 
     def tick(self, monotonic_ms: int) -> int:
         """The reading that a tick works with: what is due at it may end, once what waits outside has been taken in."""

@@ -212,7 +212,7 @@ class Leases:
 
 
 def _deadline_ms(lease: Lease) -> int:
-    end_ms = max(lease.end_ms, lease.verdict_due_ms)
+    end_ms = lease.end_ms if lease.end_ms > lease.verdict_due_ms else lease.verdict_due_ms
     if lease.grace_end_ms is not None:  # Nobody is there who could stall.
         return min(end_ms, lease.grace_end_ms)
     if lease.asking or lease.stall_end_ms is None:

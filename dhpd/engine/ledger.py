@@ -65,6 +65,9 @@ class Ledger:
     def put(self, handoff: str, facts: Handoff | None, wall_ms: int) -> None:
         """These are its facts from now on; None: there is no such handoff (a dispatch was undone)."""
         before = self._handoffs.get(handoff)
+        if before is not None and facts is not None and _indexed_alike(before, facts):
+            self._handoffs[handoff] = facts
+            return
         self._cold.pop(handoff, None)  # The table's facts are no longer the present ones.
         self._awaited.discard(handoff)
         if facts is None:
@@ -107,10 +110,11 @@ class Ledger:
             self._awaited.discard(handoff)
             self._cool(handoff)
 
-    def touch(self, handoff: str) -> None:
-        """It is about to be needed: if it has ended, others leave memory before it."""
+    def recall(self, handoff: str) -> Handoff | None:
+        """As `get`, for what is about to be needed: if it has ended, others leave memory before it."""
         if handoff in self._cold:
             self._cold.move_to_end(handoff)
+        return self._handoffs.get(handoff)
 
     def _cool(self, handoff: str) -> None:
         self._cold[handoff] = None
@@ -174,6 +178,10 @@ class Ledger:
     def mind(self, facts: Handoff, wall_ms: int) -> None:
         """Minds what is due next by the wall clock."""
         self._mind(facts.id, facts, wall_ms)
+
+    def minds(self, handoff: str) -> bool:
+        """Whether anything of it is, or will be, due by the wall clock."""
+        return handoff in self._wall
 
     def next_wall_ms(self) -> int | None:
         """When something is due next by the wall clock, at the earliest."""
@@ -239,6 +247,17 @@ class Ledger:
         for ancestor in known.ancestors if known is not None else ():
             _put(self._descendants, ancestor, handoff, belongs=live)
             _put(self._dead_descendants, ancestor, handoff, belongs=dead)
+
+
+def _indexed_alike(before: Handoff, facts: Handoff) -> bool:
+    """Whether it runs, and nothing that an index goes by has changed: so it is with checkpoints and amounts."""
+    return (
+        before.status == RUNNING == facts.status
+        and before.hold is facts.hold
+        and before.approvals is facts.approvals
+        and before.open_until_ms == facts.open_until_ms
+        and before.budget is facts.budget
+    )
 
 
 def _put(index: dict[str, _Names], key: str, handoff: str, *, belongs: bool) -> None:

@@ -5,8 +5,7 @@ Owns what is refused before anything is looked at. `Engine` is the engine as its
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
 
@@ -14,6 +13,7 @@ from dhp_protocol.errors import DHPError, Overloaded, ResultInvalid, StoreUnavai
 from dhp_protocol.messages import (
     Ack,
     Activity,
+    AnyRequest,
     ApprovalDecide,
     ApprovalRequest,
     Approvals,
@@ -76,20 +76,21 @@ Prepared = ResultInvalid | DHPError | bytes | bool | Arrived | None
 _Operation = Callable[[Settling, Any, Address, Now], None]
 _PreparedOperation = Callable[[Settling, Any, Any, Address, Now], None]
 
-_WITHOUT_STORE = (Hello, Ping, Heartbeat)
-_SPENDS = (Checkpoint, Spend, Redrive)
-"""Their amounts count against every ancestor's caps too."""
-_ADDS_BYTES = (
-    Dispatch,
-    Claim,
-    Recover,
-    Checkpoint,
-    Complete,
-    EffectBegin,
-    EffectDone,
-    ApprovalRequest,
-    CheckCapability,
-    Import,
+_WITHOUT_STORE = frozenset((Hello, Ping, Heartbeat))
+_FENCED = frozenset(kind for kind in get_args(AnyRequest) if hasattr(kind, "fence"))
+_ADDS_BYTES = frozenset(
+    (
+        Dispatch,
+        Claim,
+        Recover,
+        Checkpoint,
+        Complete,
+        EffectBegin,
+        EffectDone,
+        ApprovalRequest,
+        CheckCapability,
+        Import,
+    )
 )
 
 
@@ -104,11 +105,30 @@ class Engine(Settling):
         `prepared` is what had to be had first, for the operations that need something (`_PREPARED_OPERATIONS`) and for no
         others. Tells whether the request was carried out, or refused.
         """
-        if prepared is UNSET:
-            operation = _OPERATIONS[type(request)]
-        else:
-            operation = partial(_with_prepared, _PREPARED_OPERATIONS[type(request)], prepared)
-        return self._guarded(operation, request, to, now)
+        asked = request.request if isinstance(request, PreparedDispatch) else request
+        kind = type(asked)
+        done = False
+        self.looked_at = None
+        self.missed_at = 0
+        try:
+            check_role(asked, to.caller)
+            if not self.available and kind not in _WITHOUT_STORE:
+                raise StoreUnavailable("The store can't be reached: try again.", after_ms=200)
+            if kind in _ADDS_BYTES and self.journal.queued_bytes > self.settings.max_queued_bytes:
+                raise _overloaded()
+            if kind in _FENCED:
+                self._check_fence_owner(asked, to)
+            if prepared is UNSET:
+                _OPERATIONS[type(request)](self, request, to, now)
+            else:
+                _PREPARED_OPERATIONS[type(request)](self, request, prepared, to, now)
+            done = True
+        except DHPError as error:
+            self.refuse(to, error)
+        if self.ledger.freed:
+            self.serve(now)
+        self.seal_if_full(now)
+        return done
 
     def await_verdict(self, request: Complete, to: Address, now: Now, at_most_ms: int) -> Lease | None:
         """A complete has come whose verdict takes a while. From its holder it is a sign of life: the lease is renewed, and doesn't
@@ -130,25 +150,10 @@ class Engine(Settling):
 
     def missing(self, request: Request | PreparedDispatch, caller: Caller = ADMIN) -> list[str]:
         """Which handoffs have to be read from the store before `request`, as far as it has them."""
-        if isinstance(request, PreparedDispatch):
-            wanted = [request.handoff]
-            if request.request.parent is not UNSET:
-                wanted.append(request.request.parent)
-        elif isinstance(request, (Claim, Recover)) and request.nonce is not UNSET:
-            held = self.ledger.nonce(request.worker, request.nonce, caller.token)
-            wanted = [held[0]] if held is not None else []
-            if request.handoff is not UNSET and request.handoff not in wanted:
-                wanted.append(request.handoff)
-        else:
-            handoff = getattr(request, "handoff", UNSET)
-            if isinstance(request, (ApprovalWait, ApprovalDecide)):
-                handoff = handoff_of(request.approval)
-            wanted = [] if handoff is UNSET else [handoff]
-            if isinstance(request, _SPENDS) and (facts := self.ledger.get(request.handoff)) is not None:
-                wanted.extend(facts.ancestors)
-        for handoff in wanted:  # What is there stays there while the rest is read.
-            self.ledger.touch(handoff)
-        return [handoff for handoff in wanted if self._unknown(handoff)]
+        wanted = _WANTED.get(type(request), _named)(self, request, caller)
+        # All are looked up: what is there stays there while the rest is read.
+        lacking = [handoff for handoff in wanted if self.ledger.recall(handoff) is None]
+        return [handoff for handoff in lacking if self._unknown(handoff)] if lacking else lacking
 
     def _unknown(self, handoff: str) -> bool:
         """Whether only the store can tell. Of what was forgotten, and isn't yet from the disk, it would tell the old."""
@@ -196,47 +201,57 @@ class Engine(Settling):
         """No new claims and dispatches from now on."""
         begin_drain(self, now)
 
-    def _guarded(self, operation: _Operation, request: Any, to: Address, now: Now) -> bool:
-        asked = request.request if isinstance(request, PreparedDispatch) else request
-        kind = type(asked)
-        done = False
-        self.looked_at = None
-        self.missed_at = 0
-        try:
-            check_role(asked, to.caller)
-            if not self.available and kind not in _WITHOUT_STORE:
-                raise StoreUnavailable("The store can't be reached: try again.", after_ms=200)
-            if kind in _ADDS_BYTES and self.journal.queued_bytes > self.settings.max_queued_bytes:
-                raise _overloaded()
-            self._check_fence_owner(asked, to)
-            operation(self, request, to, now)
-            done = True
-        except DHPError as error:
-            self.refuse(to, error)
-        if self.ledger.freed:
-            self.serve(now)
-        self.seal_if_full(now)
-        return done
-
-    def _check_fence_owner(self, request: Request, to: Address) -> None:
+    def _check_fence_owner(self, request: Any, to: Address) -> None:
         """Every operation with a fence comes through here. A lease's end changes nothing about whose it was."""
-        fence = getattr(request, "fence", UNSET)
-        if fence is UNSET:
-            return
-        facts = self.ledger.get(getattr(request, "handoff", ""))
-        if facts is not None:
+        facts = self.ledger.get(request.handoff)
+        if facts is not None and request.fence is not UNSET:
             self.looked_at = facts
-            check_fence_owner(facts, fence, to.caller)
+            check_fence_owner(facts, request.fence, to.caller)
+
+
+def _named(engine: Engine, request: Any, _: Caller) -> list[str]:
+    """The handoff that a request names, if it can name one and does."""
+    handoff = getattr(request, "handoff", UNSET)
+    return [] if handoff is UNSET else [handoff]
+
+
+def _asked_about(engine: Engine, request: ApprovalWait | ApprovalDecide, _: Caller) -> list[str]:
+    return [handoff_of(request.approval)]
+
+
+def _named_with_parent(engine: Engine, request: PreparedDispatch, _: Caller) -> list[str]:
+    parent = request.request.parent
+    return [request.handoff] if parent is UNSET else [request.handoff, parent]
+
+
+def _named_or_granted(engine: Engine, request: Claim | Recover, caller: Caller) -> list[str]:
+    """What a claim names, and what one with the same nonce was granted."""
+    wanted = [] if request.handoff is UNSET else [request.handoff]
+    held = None if request.nonce is UNSET else engine.ledger.nonce(request.worker, request.nonce, caller.token)
+    return wanted if held is None or held[0] in wanted else [held[0], *wanted]
+
+
+def _named_with_ancestors(engine: Engine, request: Checkpoint | Spend | Redrive, _: Caller) -> list[str]:
+    """What an amount counts against: every ancestor's caps too."""
+    facts = engine.ledger.get(request.handoff)
+    return [request.handoff] if facts is None else [request.handoff, *facts.ancestors]
+
+
+_WANTED: dict[type[Any], Callable[[Engine, Any, Caller], list[str]]] = {
+    PreparedDispatch: _named_with_parent,
+    Claim: _named_or_granted,
+    Recover: _named_or_granted,
+    ApprovalWait: _asked_about,
+    ApprovalDecide: _asked_about,
+    Checkpoint: _named_with_ancestors,
+    Spend: _named_with_ancestors,
+    Redrive: _named_with_ancestors,
+}
+"""Which handoffs a request needs in memory, where that isn't just the one that it names."""
 
 
 def _overloaded() -> Overloaded:
     return Overloaded("More is waiting for the disk than may be: send this again a little later.", after_ms=100)
-
-
-def _with_prepared(
-    operation: _PreparedOperation, prepared: Prepared, core: Settling, request: Any, to: Address, now: Now
-) -> None:
-    operation(core, request, prepared, to, now)
 
 
 _OPERATIONS: dict[type[Request | PreparedDispatch], _Operation] = {

@@ -5,12 +5,13 @@ tokens and how one is proved (`dhpd.server.tokens`). Pure.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, get_args
 
 from msgspec import UNSET
 
 from dhp_protocol.errors import Forbidden
-from dhp_protocol.messages import Request
+from dhp_protocol.messages import AnyRequest, Request
 
 from .facts import RUNNING, Handoff
 
@@ -26,11 +27,22 @@ class Caller:
     too. One whose token is gone has no role left.
     """
 
-    __slots__ = ("roles", "token")
+    __slots__ = ("_roles", "may_ask", "token")
 
     def __init__(self, token: str | None, roles: Iterable[Role]) -> None:
         self.token = token
         self.roles = frozenset(roles)
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """What it is."""
+        return self._roles
+
+    @roles.setter
+    def roles(self, roles: frozenset[Role]) -> None:
+        self._roles = roles
+        self.may_ask = _may_ask(roles)
+        """The kinds of requests that it may ask for whatever their members are."""
 
     def __repr__(self) -> str:
         return f"Caller({self.token!r}, {self.told_roles()})"
@@ -39,9 +51,6 @@ class Caller:
         """The roles as `hello` tells them."""
         return [role for role in ROLES if role in self.roles]
 
-
-ADMIN = Caller(None, ("admin",))
-"""Whoever speaks where no token is required."""
 
 _Allowed = frozenset[Role] | None  # None: anyone.
 
@@ -109,8 +118,25 @@ _UNLESS: dict[str, tuple[Callable[[Any], bool], frozenset[Role]]] = {
 """Where a request's members ask for more than its operation does: when, and which roles may then."""
 
 
+@lru_cache
+def _may_ask(roles: frozenset[Role]) -> frozenset[type[Request]]:
+    """The kinds of requests for which these roles do, whatever their members are."""
+    return frozenset(
+        kind
+        for kind in get_args(AnyRequest)
+        if (op := str(kind.__struct_config__.tag)) not in _UNLESS
+        and ((allowed := OPERATION_ROLES[op]) is None or roles & allowed)
+    )
+
+
+ADMIN = Caller(None, ("admin",))
+"""Whoever speaks where no token is required."""
+
+
 def check_role(request: Request, caller: Caller) -> None:
     """Raises `Forbidden` unless the caller has a role that may ask for this."""
+    if type(request) in caller.may_ask:
+        return
     op = str(request.__struct_config__.tag)
     allowed = OPERATION_ROLES[op]
     if op in _UNLESS:

@@ -24,7 +24,7 @@ SETTLED_AT_ONCE = 32
 FLUSH_SLICE = 256
 FLUSH_SLICE_WANTED = 2_048
 
-_ENDS_HOLD = (Orphaned, Released, Failed, Completed, Cancelled, Suspended, Dead)
+_ENDS_HOLD = frozenset((Orphaned, Released, Failed, Completed, Cancelled, Suspended, Dead))
 
 
 class Settling(Serving):
@@ -64,7 +64,7 @@ class Settling(Serving):
             elif before is None or entry.position > before.position:
                 after = apply(before, entry)
                 self.ledger.put(entry.handoff, after, now.wall_ms)
-                if isinstance(entry.record, _ENDS_HOLD):
+                if type(entry.record) in _ENDS_HOLD:
                     self.ledger.hold_ended(after, now.lease_ms)
             self.ledger.mark_dirty(entry.handoff, entry.position, now.lease_ms)
         self.ledger.freed.clear()
@@ -145,7 +145,7 @@ class Settling(Serving):
             self.ledger.mark_dirty_again({**batch.flushed, **lacking}, self.journal.durable)
         for entry in batch.entries:
             record = entry.record
-            if isinstance(record, _ENDS_HOLD):
+            if type(record) in _ENDS_HOLD:
                 self._drop_lease(entry.handoff, record.fence - (type(record) not in KEEPS_FENCE))
         for facts in batch.facts:
             self.ledger.stored(facts, awaited=self.waiting.awaited(facts.id))

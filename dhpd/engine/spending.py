@@ -8,10 +8,11 @@ import hashlib
 from collections.abc import Sequence
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from dhp_protocol.errors import BudgetExceeded, StoreUnavailable, WrongState
 
-from .budget import Account, Budget, Shortfall, added, exceeded, redrive_refused, write_refused
+from .budget import Budget, Shortfall, added, exceeded, redrive_refused, write_refused
 from .facts import CANCELLED, COMPLETED, DEAD, Handoff
 from .moments import Now
 from .notes import knows_nonce
@@ -26,15 +27,9 @@ class Amounts(Struct, frozen=True, gc=False):
         return bool(self.steps or self.usd_nano)
 
 
-def account(handoff: Handoff) -> Account:
-    """What counts against its caps."""
-    return Account(handoff.id, handoff.budget, handoff.steps, handoff.usd_nano)
-
-
 def refused_at_a_cap(handoff: Handoff, ancestors: Sequence[Handoff], amounts: Amounts) -> BudgetExceeded | None:
     """Why these amounts can't be spent: the first cap that they would pass, of the handoff or of an ancestor."""
-    accounts = [account(handoff), *(account(ancestor) for ancestor in ancestors)]
-    shortfall = exceeded(accounts, amounts.steps, amounts.usd_nano)
+    shortfall = exceeded((handoff, *ancestors), amounts.steps, amounts.usd_nano)
     return None if shortfall is None else write_refused(shortfall, handoff.id)
 
 
@@ -144,8 +139,8 @@ def decide_redrive(
     elif kept_state is None or hashlib.sha256(kept_state).hexdigest() != kept.sha256:
         raise StoreUnavailable("The kept checkpoint could not be read: send the same request again.", after_ms=50)
     amounts = Amounts(0, 0) if kept is None else Amounts(kept.steps, kept.usd_nano)
-    own = Account(handoff.id, budget, handoff.steps, handoff.usd_nano)
-    shortfall = exceeded([own, *(account(ancestor) for ancestor in ancestors)], amounts.steps, amounts.usd_nano)
+    own = replace(handoff, budget=budget)
+    shortfall = exceeded((own, *ancestors), amounts.steps, amounts.usd_nano)
     if shortfall is not None:
         raise redrive_refused(shortfall, handoff.id)
     dead_ms = handoff.dead_ms + max(0, now.wall_ms - handoff.died_at_ms)

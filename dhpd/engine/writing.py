@@ -52,20 +52,12 @@ def decide_checkpoint(handoff: Handoff, request: Checkpoint, limits: Limits, now
             expected=request.sha256,
             got=sha256,
         )
-    newest = handoff.checkpoint
-    seq = handoff.seq + 1 if request.seq is UNSET else request.seq
-    if newest is not None and seq == newest.seq:
-        if sha256 != newest.sha256:
-            raise checkpoint_conflict(seq, newest.sha256, sha256)
-        return CheckpointDecision(None, state, CheckpointReply(seq=seq, sha256=sha256, duplicate=True))
-    if seq <= replaced_seq(handoff):
-        raise out_of_order(seq, handoff.seq + 1, replaced_seq(handoff) + 1)
-    if seq <= handoff.seq:
-        return CheckpointDecision(
-            None, state, OlderCheckpoint(handoff.id, handoff.position, seq, sha256, handoff.seq + 1)
-        )
-    if seq != handoff.seq + 1:
-        raise out_of_order(seq, handoff.seq + 1, None)
+    newest_seq = handoff.seq
+    seq = newest_seq + 1 if request.seq is UNSET else request.seq
+    if seq <= newest_seq:
+        return _sent_again(handoff, seq, sha256, state)
+    if seq != newest_seq + 1:
+        raise out_of_order(seq, newest_seq + 1, None)
     assert hold.ended is None
     record = Checkpointed(
         n=handoff.n + 1,
@@ -78,6 +70,18 @@ def decide_checkpoint(handoff: Handoff, request: Checkpoint, limits: Limits, now
         usd_nano=0 if request.usd is UNSET else nano_usd(request.usd, member="usd"),
     )
     return CheckpointDecision(record, state, CheckpointReply(seq=seq, sha256=sha256, duplicate=False))
+
+
+def _sent_again(handoff: Handoff, seq: int, sha256: str, state: bytes) -> CheckpointDecision:
+    newest = handoff.checkpoint
+    if newest is not None and seq == newest.seq:
+        if sha256 != newest.sha256:
+            raise checkpoint_conflict(seq, newest.sha256, sha256)
+        return CheckpointDecision(None, state, CheckpointReply(seq=seq, sha256=sha256, duplicate=True))
+    if seq <= replaced_seq(handoff):
+        raise out_of_order(seq, handoff.seq + 1, replaced_seq(handoff) + 1)
+    older = OlderCheckpoint(handoff.id, handoff.position, seq, sha256, handoff.seq + 1)
+    return CheckpointDecision(None, state, older)
 
 
 def answer_older(older: OlderCheckpoint, stored_sha256: str | None, first_kept: int | None) -> CheckpointReply:

@@ -46,6 +46,9 @@ class Desk(Protocol):
     def waiting(self, connection: "Connection") -> int:
         """How many of the connection's unanswered requests wait for something that others do."""
 
+    max_prepared: int
+    """A connection with fewer unanswered requests isn't full."""
+
     def is_full(self, connection: "Connection") -> bool:
         """Whether as much of the connection's is being prepared as may be; `flush` is called when that is over."""
 
@@ -71,6 +74,10 @@ class Connection(asyncio.Protocol):
         self._config = config
         self._turns = turns
         self._long_frames = long_frames
+        self._max_depth = config.max_depth
+        self._max_requests = config.max_inflight_requests
+        self._few_requests = min(desk.max_prepared, config.max_inflight_requests)
+        self._max_bytes = config.max_inflight_bytes
         self._framer = Framer(config.max_frame_bytes)
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
@@ -78,6 +85,8 @@ class Connection(asyncio.Protocol):
         self._more = False  # There may be frames in the framer that haven't been taken in.
         self._long: asyncio.Task[None] | None = None  # Takes in a long frame; those behind it wait in the framer.
         self._paused = False
+        self._unread_answers = False  # More than may lie unsent: the peer doesn't read.
+        self._eof = False
         self._input_ended = False
         self._closing = False
         self._ended = False
@@ -106,17 +115,12 @@ class Connection(asyncio.Protocol):
         if is_long or not self._turns.take_at_once(self):
             self._more = True
             self._turns.line_up(self, new=not is_long)
-            self._consider_reading()
+            if is_long or self._framer.held_bytes >= LONG_READ_BYTES:
+                self._consider_reading()
 
     def eof_received(self) -> bool:
-        if not self._input_ended:
-            for fault in self._framer.finish():
-                self._take(fault)
-            self._input_ended = True
-            self._desk.input_ended(self)
-            self._worked()
-            if self._ended and self._transport is not None:
-                self._transport.close()  # It was only drained, so that the last answer arrives.
+        self._eof = True
+        self._consider_end()
         return True  # The answers still go out; `_end` closes.
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -130,6 +134,7 @@ class Connection(asyncio.Protocol):
         self._desk.closed(self)
 
     def pause_writing(self) -> None:
+        self._unread_answers = True
         self.writable.clear()
         self._consider_reading()
         self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
@@ -137,6 +142,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._unread is not None:
             self._unread.cancel()
+        self._unread_answers = False
         self.writable.set()
         self._consider_reading()
 
@@ -147,13 +153,11 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._more = False
-        frames = self._framer.frames()
-        for item in frames:
+        while (item := self._framer.next()) is not None:
             self._take(item)
             if self._closing:  # Nothing after what closes is taken in, and its answer ends the connection.
                 break
             if self._full() or is_over():
-                frames.close()
                 self._more = self._framer.held_bytes > 0
                 break
         self._worked()
@@ -213,26 +217,24 @@ class Connection(asyncio.Protocol):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _take(self, item: Frame | Fault) -> None:
-        if isinstance(item, Frame):
-            self._decode(item)
+        if isinstance(item, Fault):
+            self.send_error(UNSET, item.error, item.counted)
+            if item.close:
+                self._closing = True
+                self._desk.input_ended(self)
             return
-        self.send_error(UNSET, item.error, item.counted)
-        if item.close:
-            self._closing = True
-            self._desk.input_ended(self)
-
-    def _decode(self, frame: Frame) -> None:
+        body = item.body
         self.unanswered += 1
-        self._taken_bytes += len(frame.body)
-        if len(frame.body) > LONG_BODY_BYTES:
-            self._long = asyncio.get_running_loop().create_task(self._take_long(frame))
+        self._taken_bytes += len(body)
+        if len(body) > LONG_BODY_BYTES:
+            self._long = asyncio.get_running_loop().create_task(self._take_long(item))
             return
         try:
-            request = decode_request(frame.body, self._config.max_depth)
+            request = decode_request(body, self._max_depth)
         except RequestFault as fault:
-            self._answer_fault(fault, frame.counted)
+            self._answer_fault(fault, item.counted)
         else:
-            self._desk.request(self, request, frame.counted)
+            self._desk.request(self, request, item.counted)
 
     async def _take_long(self, frame: Frame) -> None:
         try:
@@ -255,35 +257,50 @@ class Connection(asyncio.Protocol):
 
     def _full(self) -> bool:
         """Whether what is taken in and not answered, or not read by the peer, has reached its bound."""
-        if self._long is not None or not self.writable.is_set() or self._desk.is_full(self):
+        if self._long is not None or self._unread_answers:
             return True
-        max_requests, max_bytes = self._config.max_inflight_requests, self._config.max_inflight_bytes
-        if self.unanswered < max_requests and self._taken_bytes < max_bytes:
+        if self.unanswered < self._few_requests and self._taken_bytes < self._max_bytes:
             return False
+        if self._desk.is_full(self):
+            return True
         in_flight = self.unanswered - self._desk.waiting(self)
         if in_flight <= 0:
             self._taken_bytes = 0
-        return in_flight >= max_requests or self._taken_bytes >= max_bytes
+        return in_flight >= self._max_requests or self._taken_bytes >= self._max_bytes
 
     def _worked(self) -> None:
         self._desk.worked()
         self.flush()
         self._consider_reading()
+        if self._eof:
+            self._consider_end()
+
+    def _consider_end(self) -> None:
+        """Once all that came before the end of the input has been taken in, the input has ended."""
+        if not self._eof or self._input_ended or self._more or self._long is not None:
+            return
+        for fault in self._framer.finish():
+            self._take(fault)
+        self._input_ended = True
+        self._desk.input_ended(self)
+        self._worked()
+        if self._ended and self._transport is not None:
+            self._transport.close()  # It was only drained, so that the last answer arrives.
 
     def _consider_reading(self) -> None:
         """Reads no more than can be answered: the peer's own buffers fill, and it waits."""
         if self._transport is None:
             return
         full = self._full()
-        want = self._more or full
-        if want and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
-        elif not want and self._paused:
+        if full or self._more:
+            if not self._paused and (full or self._framer.held_bytes >= LONG_READ_BYTES):
+                self._paused = True
+                self._transport.pause_reading()
+            if not full:
+                self._turns.line_up(self)
+        elif self._paused:
             self._paused = False
             self._transport.resume_reading()
-        if self._more and not full:
-            self._turns.line_up(self)
 
     def _left_unread(self) -> None:
         """A peer that is there may read when it likes; one that won't send anything more is given up."""

@@ -6,6 +6,7 @@ Does not own what must be had first (`preparing`), nor what happens afterwards (
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import UNSET
 
@@ -45,7 +46,7 @@ from .clock import Clock
 from .connection import Connection
 from .costs import is_cheap
 from .importing import Imports
-from .lanes import Lanes, Queued, Work, lane_of
+from .lanes import MAX_TAKEN, Lanes, Queued, Work, lane_of
 from .preparing import Preparing
 from .reporting import Reporter
 from .tokens import Tokens
@@ -55,6 +56,8 @@ _log = logging.getLogger(__name__)
 
 
 class Desk:
+    max_prepared = MAX_TAKEN
+
     def __init__(
         self,
         engine: Engine,
@@ -84,6 +87,7 @@ class Desk:
         )
         self._admission = Admission(tokens, config)
         self.lanes = Lanes(self, self._lane_cleared)
+        self._ways = self._ways_of_their_own()
         self._claim_order = ClaimOrder()
         self._ended_inputs: set[int] = set()
 
@@ -160,28 +164,33 @@ class Desk:
         if isinstance(request, Hello):
             self._greet(connection, request, counted)
             return
-        to = Address(connection.number, request.id, counted, self._admission.caller(connection.number))
-        try:
-            _check_caller(request, to.caller)  # Here too, so that nothing is prepared for whoever may not ask for it.
-        except DHPError as error:
-            self._engine.reply(to, error)
-            return
-        match request:
-            case Dispatch():
-                self._claim_order.dispatch_came(to)
-            case Claim() if request.handoff is UNSET and self._claim_order.holds_back(request, to):
+        caller = self._admission.caller(connection.number)
+        to = Address(connection.number, request.id, counted, caller)
+        if type(request) not in caller.may_ask:
+            try:  # Here too, so that nothing is prepared for whoever may not ask for it.
+                _check_caller(request, caller)
+            except DHPError as error:
+                self._engine.reply(to, error)
                 return
+        if isinstance(request, Dispatch):
+            self._claim_order.dispatch_came(to)
+        elif isinstance(request, Claim) and request.handoff is UNSET and self._claim_order.holds_back(request, to):
+            return
         self.enter(request, to)
 
     def enter(self, request: Queued, to: Address, left: str = "") -> None:
         """Lines up behind an earlier request about the same handoff that is still being prepared, or begins."""
         lane = self._imports.lane(to.connection, request) if isinstance(request, Import) else lane_of(request)
-        self.lanes.enter(request, to, lane, left)
+        if self.lanes.idle:
+            self.begin(request, to, lane)
+        else:
+            self.lanes.enter(request, to, lane, left)
 
     def begin(self, request: Queued, to: Address, lane: str) -> None:
         """Hands the request to the engine; a mistake of our own costs one request, and nobody else anything."""
         try:
-            work = self._hand_over(request, to, lane)
+            way = self._ways.get(type(request))
+            work = self._preparing.execute(request, to) if way is None else way(request, to, lane)
         except DHPError as error:
             self.refuse(to, error)
         except Exception:
@@ -213,39 +222,40 @@ class Desk:
         else:
             self._admission.refused(connection)
 
-    def _hand_over(self, request: Queued, to: Address, lane: str) -> Work | None:
-        """Carries the request out, or gives the work that leads there."""
-        match request:
-            case PreparedDispatch():
-                self._begin_prepared(request, to)
-            case Dispatch():
-                return self._begin_dispatch(request, to, lane)
-            case Watch():
-                self.watches.begin(request, to)
-            case Unwatch():
-                self.watches.end(to.connection)
-                self._engine.reply(to, Empty())
-            case Stats() if not self._engine.available:
-                self._engine.reply(to, unreadable())
-            case Stats():
-                self._engine.reply_of_all(to, self._reporter.stats())
-            case Health():
-                self._engine.reply(to, self._reporter.health())
-            case Complete():
-                return self._preparing.complete(request, to)
-            case CheckCapability():
-                return self._preparing.check_capability(request, to)
-            case ApprovalRequest():
-                return self._preparing.approval_request(request, to)
-            case Redrive():
-                return self._preparing.redrive(request, to)
-            case Import():
-                return self._imports.take(request, to)
-            case ApprovalWait() | Claim() | Recover() | GetResult() if request.wait_ms > 0 and self._waits_too_much(to):
-                raise Overloaded("Too many requests wait on this connection already.", after_ms=1000)
-            case _:
-                return self._preparing.execute(request, to)
-        return None
+    def _ways_of_their_own(self) -> dict[type[Queued], Callable[[Any, Address, str], Work | None]]:
+        """How requests are carried out that aren't just taken to the engine once the handoffs they name are in memory; each gives
+        the work that leads there, if it takes any.
+        """
+        preparing = self._preparing
+        return {
+            Dispatch: self._begin_dispatch,
+            PreparedDispatch: lambda request, to, _: self._begin_prepared(request, to),
+            Watch: lambda request, to, _: self.watches.begin(request, to),
+            Unwatch: lambda _, to, __: self._unwatch(to),
+            Stats: lambda _, to, __: self._stats(to),
+            Health: lambda _, to, __: self._engine.reply(to, self._reporter.health()),
+            Complete: lambda request, to, _: preparing.complete(request, to),
+            CheckCapability: lambda request, to, _: preparing.check_capability(request, to),
+            ApprovalRequest: lambda request, to, _: preparing.approval_request(request, to),
+            Redrive: lambda request, to, _: preparing.redrive(request, to),
+            Import: lambda request, to, _: self._imports.take(request, to),
+            **dict.fromkeys((ApprovalWait, Claim, Recover, GetResult), self._begin_wait),
+        }
+
+    def _begin_wait(self, request: ApprovalWait | Claim | Recover | GetResult, to: Address, _: str) -> Work | None:
+        if request.wait_ms > 0 and self._waits_too_much(to):
+            raise Overloaded("Too many requests wait on this connection already.", after_ms=1000)
+        return self._preparing.execute(request, to)
+
+    def _unwatch(self, to: Address) -> None:
+        self.watches.end(to.connection)
+        self._engine.reply(to, Empty())
+
+    def _stats(self, to: Address) -> None:
+        if self._engine.available:
+            self._engine.reply_of_all(to, self._reporter.stats())
+        else:
+            self._engine.reply(to, unreadable())
 
     def _waits_too_much(self, to: Address) -> bool:
         return self._engine.waiting.count_of(to.connection) >= self._config.max_waiting_requests

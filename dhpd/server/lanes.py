@@ -9,9 +9,10 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from itertools import count
+from operator import attrgetter
 from typing import Any, Protocol
 
-from msgspec import UNSET
+from msgspec import UnsetType
 
 from dhp_protocol.errors import DHPError
 from dhp_protocol.messages import AnyRequest, ApprovalDecide, ApprovalWait, Dispatch, Watch
@@ -56,13 +57,18 @@ class Lanes:
         self._lane_numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of anybody is being prepared, so that nobody stands behind anything."""
+        return not self._lanes
+
     def busy(self, connection: int) -> bool:
         """Whether anything of this connection is being prepared."""
         return connection in self._taken_by
 
     def full(self, connection: int) -> bool:
         """Whether so much of this connection is being prepared that nothing more should come of it meanwhile."""
-        return self._taken_by[connection] >= MAX_TAKEN
+        return self._taken_by.get(connection, 0) >= MAX_TAKEN
 
     def taken(self, lane: str) -> bool:
         """Whether anything in that lane is being prepared, whosever it is."""
@@ -70,7 +76,7 @@ class Lanes:
 
     def enter(self, request: Queued, to: Address, lane: str, left: str) -> None:
         """Lines up behind an earlier request in its lane, or begins. `left` is the lane that it has stood in so far."""
-        if self._lanes and lane:
+        if lane:
             # A dispatch that isn't named yet may be about any handoff, so whoever comes stands behind it first; but to
             # who has stood in a handoff's own lane it came later.
             for name in (ANY_HANDOFF, lane) if left in ("", ANY_HANDOFF) else (lane,):
@@ -125,9 +131,19 @@ class Lanes:
 
 def lane_of(request: Queued) -> str:
     """Which requests of one connection keep their order: those about the same handoff. `""`: this one is about none."""
-    if isinstance(request, (ApprovalWait, ApprovalDecide)):
-        return handoff_of(request.approval)
-    handoff = getattr(request, "handoff", UNSET)
-    if handoff is not UNSET and not isinstance(request, Watch):
-        return str(handoff)
-    return ANY_HANDOFF if isinstance(request, Dispatch) else ""
+    named = _NAMED_BY.get(type(request))
+    if named is None:
+        named = _NAMED_BY[type(request)] = _named_by(type(request))
+    return named(request) or (ANY_HANDOFF if type(request) is Dispatch else "")
+
+
+def _named_by(kind: type[Queued]) -> Callable[[Any], str | UnsetType]:
+    """How a request of this kind tells which handoff it is about; UNSET or `""`: it tells none."""
+    if kind in (ApprovalWait, ApprovalDecide):
+        return lambda request: handoff_of(request.approval)
+    if kind is Watch or not hasattr(kind, "handoff"):
+        return lambda _: ""
+    return attrgetter("handoff")
+
+
+_NAMED_BY: dict[type[Queued], Callable[[Any], str | UnsetType]] = {}

@@ -22,6 +22,7 @@ OPS = frozenset(cls.__struct_config__.tag for cls in get_args(AnyRequest))
 TEXT_STEP_BYTES = 128 * 1024
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _NOTHING = msgspec.Raw(b"")
+_SPENDS = (Checkpoint, Spend)
 _decode_request = msgspec.json.Decoder(AnyRequest).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -54,12 +55,14 @@ def decode_request(body: bytes, max_depth: int) -> AnyRequest:
     `unknown_op`; `invalid_request` naming the member for everything else.
     """
     check_text(body)
-    if nested_deeper(body, max_depth):
+    if body.count(b"{") + body.count(b"[") > max_depth and nested_deeper(body, max_depth):
         raise too_deep(max_depth)
     try:
-        return decode_checked(body)
-    except Unexplained as problem:
-        raise _explained(body, problem.error) from None
+        request = _decode_request(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _explained(body, error) from None
+    check_members(request, body)
+    return request
 
 
 def check_in_steps(body: bytes, max_depth: int) -> Iterator[None]:
@@ -119,13 +122,6 @@ class Unexplained(Exception):
         self.error = error
 
 
-def decode_checked(body: bytes) -> AnyRequest:
-    """The request in a `body` of which text and depth are checked; raises `RequestFault`, or `Unexplained`."""
-    request = decode_typed(body)
-    check_members(request, body)
-    return request
-
-
 def decode_typed(body: bytes) -> AnyRequest:
     """The request, as far as its members' types tell; raises `Unexplained`."""
     try:
@@ -140,9 +136,9 @@ def check_members(request: AnyRequest, body: bytes) -> None:
         doubled = doubled_member(body) or _doubled_inside(request, body)
         if doubled is not None:
             raise _doubled(doubled, request.id)
-    if isinstance(request.id, str) and not _fits(request.id):
+    if type(request.id) is str and not _fits(request.id):
         raise RequestFault(InvalidRequest(f"An id may have {MAX_ID_BYTES} bytes.", member="id"))
-    if isinstance(request, (Checkpoint, Spend)) and request.usd is not msgspec.UNSET:
+    if isinstance(request, _SPENDS) and request.usd is not msgspec.UNSET:
         try:
             nano_usd(request.usd, member="usd")
         except InvalidRequest as error:
@@ -151,11 +147,13 @@ def check_members(request: AnyRequest, body: bytes) -> None:
 
 def check_text(body: bytes) -> None:
     """Raises `RequestFault` (`bad_json`) unless `body` is UTF-8 on one line."""
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise _not_utf8(error.start) from None
-    check_line(body)
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise _not_utf8(error.start) from None
+    if b"\n" in body or b"\r" in body:
+        check_line(body)
 
 
 def check_line(text: bytes) -> None:
@@ -181,7 +179,7 @@ def doubled_member(body: bytes) -> str | None:
     is either the one that was kept, which tells where the next name begins, or belongs to a name that comes again.
     """
     members = _decode_members(body)
-    if sum(len(name) + len(value) for name, value in members.items()) + 4 * len(members) + 1 == len(body):
+    if sum(map(len, members)) + sum(map(len, members.values())) + 4 * len(members) + 1 == len(body):
         return None  # No byte is left over that another member could be made of.
     values = {name: bytes(value) for name, value in members.items()}
     at = body.index(b"{") + 1

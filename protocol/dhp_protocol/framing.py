@@ -7,7 +7,7 @@ Two forms, told apart by the first byte: counted ``LEN SP BODY LF`` begins with 
 """
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -43,14 +43,16 @@ def encode_frame(body: bytes, *, counted: bool) -> bytes:
 class Framer:
     """Cuts a stream of bytes into frames.
 
-    `feed` yields a `Frame` or a `Fault` for each line of the stream, in order. After a fault with `close`, whatever
-    still comes is ignored. `finish` is called at the end of the stream.
+    `feed` yields a `Frame` or a `Fault` for each line of the stream, in order; `hold` and `next` do the same one by one. After
+    a fault with `close`, whatever still comes is ignored. `finish` is called at the end of the stream.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes  # May be changed; a frame that is too long already stays so.
-        self._buffer = bytearray()
-        self._searched_bytes = 0  # Of a bare line: so much of the buffer is known to hold no LF.
+        # One read as it came, which most often holds whole frames; a bytearray where something is left of reads before it.
+        self._buffer: bytes | bytearray = b""
+        self._start = 0  # What lies before it has been yielded.
+        self._searched_bytes = 0  # Of a bare line: so many bytes from the start on are known to hold no LF.
         self._skip_bytes = 0  # Of a counted frame that is too long: the body and its LF still to come.
         self._discarding = False  # Up to the next LF.
         self._closed = False
@@ -63,51 +65,70 @@ class Framer:
 
     @property
     def held_bytes(self) -> int:
-        """How much is held in memory, beginning with what hasn't been yielded."""
-        return len(self._buffer)
+        """How much is held in memory that hasn't been yielded."""
+        return len(self._buffer) - self._start
 
     def feed(self, data: bytes) -> Iterator[Frame | Fault]:
         """Takes in `data` and yields what it completes."""
         self.hold(data)
-        yield from self.frames()
+        while (item := self.next()) is not None:
+            yield item
 
     def hold(self, data: bytes) -> None:
         """Takes in `data` and looks at none of it yet."""
-        if not self._closed:
-            self._buffer += data
+        if self._closed:
+            return
+        if not self._buffer:
+            self._buffer = data
+            return
+        self._trim()
+        if not isinstance(self._buffer, bytearray):
+            self._buffer = bytearray(memoryview(self._buffer)[self._start :])
+            self._start = 0
+        self._buffer += data
 
-    def frames(self) -> Generator[Frame | Fault, None, None]:
-        """Yields what is complete; whoever closes it in the middle goes on with the next call."""
-        buffer = self._buffer
-        start = 0
-        try:
-            while not self._closed:
-                taken, out = self._next(buffer, start)
-                if not taken:
-                    break
-                start += taken
-                if out is not None:
-                    yield out
-        finally:
+    def next(self) -> Frame | Fault | None:
+        """The next thing that is complete; None: there is nothing more so far."""
+        while self._start < len(self._buffer):
+            taken, out = self._next(self._buffer, self._start)
+            self._start += taken
             if self._closed:
-                buffer.clear()
-            elif start:
-                del buffer[:start]
+                self._drop()
+            if out is not None:
+                return out
+            if not taken:
+                break
+        if self._buffer:
+            self._trim()
+        return None
 
     def finish(self) -> Iterator[Fault]:
         """The stream has ended: says so when it ended in the middle of a line."""
         if self._closed:
             return
         self._closed = True
-        if self._buffer or self._skip_bytes:
-            self._buffer.clear()
+        if self.held_bytes or self._skip_bytes:
+            self._drop()
             yield Fault(BadFrame("The last line has no end: finish every frame with a line feed."), self._counted, True)
 
-    def _next(self, buffer: bytearray, start: int) -> tuple[int, Frame | Fault | None]:
+    def _trim(self) -> None:
+        """Lets go of what has been yielded: many connections say nothing for long."""
+        if self._start == len(self._buffer):
+            self._drop()
+        elif isinstance(self._buffer, bytearray):
+            del self._buffer[: self._start]
+            self._start = 0
+
+    def _drop(self) -> None:
+        self._buffer = b""
+        self._start = 0
+
+    def _next(self, buffer: bytes | bytearray, start: int) -> tuple[int, Frame | Fault | None]:
         """How many bytes the next thing takes (0: more are needed), and what it is (None: nothing to tell)."""
+        first = buffer[start]
+        if 0x30 <= first <= 0x39 and not (self._skip_bytes or self._discarding):
+            return self._next_counted(buffer, start)
         available = len(buffer) - start
-        if not available:
-            return 0, None
         if self._skip_bytes:
             return self._skip(buffer, start, available)
         if self._discarding:
@@ -116,9 +137,6 @@ class Framer:
                 return available, None
             self._discarding = False
             return end + 1 - start, None
-        first = buffer[start]
-        if 0x30 <= first <= 0x39:
-            return self._next_counted(buffer, start, available)
         if first == _OPENING_BRACE:
             return self._next_bare(buffer, start, available)
         if (empty := _EMPTY_LINES.match(buffer, start)) is not None:
@@ -129,32 +147,32 @@ class Framer:
         hint = "Begin a line with '{', or with the length of its body in bytes and a space."
         return 1, Fault(BadFrame(f"This line is no frame. {hint}"), self._counted, False)
 
-    def _next_counted(self, buffer: bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
-        head = buffer[start : start + _MAX_LENGTH_DIGITS + 1]
-        space = head.find(b" ")
-        digits = head if space < 0 else head[:space]
-        if not digits.isdigit() or (len(digits) > 1 and digits[0] == 0x30) or len(digits) > _MAX_LENGTH_DIGITS:
+    def _next_counted(self, buffer: bytes | bytearray, start: int) -> tuple[int, Frame | Fault | None]:
+        space = buffer.find(b" ", start, start + _MAX_LENGTH_DIGITS + 1)
+        digits = buffer[start : start + _MAX_LENGTH_DIGITS + 1] if space < 0 else buffer[start:space]
+        if not digits.isdigit() or (digits[0] == 0x30 and len(digits) > 1) or len(digits) > _MAX_LENGTH_DIGITS:
             return self._close(
                 BadFrame("The length before a frame is 1 to 10 digits, no leading zero, then one space.")
             )
         if space < 0:
             return 0, None
         size = int(digits)
+        end = space + 1 + size
         if size > self.max_frame_bytes:
             self._counted = True
             self._skip_bytes = size + 1
-            return space + 1, Fault(_too_large(self.max_frame_bytes, size), True, False)
-        body_start = start + space + 1
-        if available < space + 1 + size + 1:
+            return space + 1 - start, Fault(_too_large(self.max_frame_bytes, size), True, False)
+        if end >= len(buffer):
             return 0, None
-        if buffer[body_start + size] != _LF:
+        if buffer[end] != _LF:
             return self._close(
                 BadFrame("A counted frame ends with a line feed right after its body; check the length.")
             )
         self._counted = True
-        return space + 1 + size + 1, Frame(bytes(memoryview(buffer)[body_start : body_start + size]), True)
+        body = buffer[space + 1 : end] if type(buffer) is bytes else _copied(buffer, space + 1, end)
+        return end + 1 - start, Frame(body, True)
 
-    def _next_bare(self, buffer: bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
+    def _next_bare(self, buffer: bytes | bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
         end = buffer.find(b"\n", start + self._searched_bytes)
         size = (available if end < 0 else end - start) - (buffer[end - 1 if end >= 0 else -1] == _CR)
         if size > self.max_frame_bytes:
@@ -164,9 +182,9 @@ class Framer:
             return 0, None
         self._searched_bytes = 0
         self._counted = False
-        return end + 1 - start, Frame(bytes(memoryview(buffer)[start : start + size]), False)
+        return end + 1 - start, Frame(_copied(buffer, start, start + size), False)
 
-    def _skip(self, buffer: bytearray, start: int, available: int) -> tuple[int, Fault | None]:
+    def _skip(self, buffer: bytes | bytearray, start: int, available: int) -> tuple[int, Fault | None]:
         taken = min(available, self._skip_bytes)
         self._skip_bytes -= taken
         if not self._skip_bytes and buffer[start + taken - 1] != _LF:
@@ -178,6 +196,10 @@ class Framer:
     def _close(self, error: DHPError, *, counted: bool | None = None) -> tuple[int, Fault]:
         self._closed = True
         return 1, Fault(error, self._counted if counted is None else counted, True)
+
+
+def _copied(buffer: bytes | bytearray, start: int, end: int) -> bytes:
+    return bytes(memoryview(buffer)[start:end])
 
 
 def _too_large(limit: int, size: int | None) -> FrameTooLarge:
