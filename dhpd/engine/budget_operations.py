@@ -41,8 +41,7 @@ def refuse_at_a_cap(
     nonce: str | None = None,
 ) -> None:
     """Raises `BudgetExceeded` where a cap is in the way; the handoff is then parked, with what the write brought."""
-    ancestors = _sums_shown(core, facts)
-    refusal = refused_at_a_cap(facts, ancestors, amounts)
+    refusal = refused_at_a_cap(facts, _sums_shown(core, facts), amounts)
     if refusal is not None:
         parked = decide_parking(facts, refusal, amounts, seq, sha256, state, nonce, now)
         core.looked_at = core.end_hold(facts.id, facts, (parked,), now)
@@ -51,8 +50,11 @@ def refuse_at_a_cap(
 
 def _sums_shown(core: Settling, facts: Handoff) -> list[Handoff]:
     """The ancestors whose caps count as well. A refusal shows their sums, and so waits for the newest of them."""
+    if not facts.ancestors:
+        core.looked_at = facts
+        return []
     ancestors = core.ancestors(facts)
-    core.looked_at = max((facts, *ancestors), key=lambda seen: seen.position) if ancestors else facts
+    core.looked_at = max((facts, *ancestors), key=lambda seen: seen.position)
     return ancestors
 
 

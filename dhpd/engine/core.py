@@ -79,8 +79,8 @@ class Core:
 
     def look(self, handoff: str, now: Now) -> Handoff:
         """The handoff as it is at `now`: a lease that has reached its deadline has ended, whether or not a tick saw it."""
-        facts = self.find(handoff)
-        if facts is None:
+        facts = self.ledger.get(handoff)
+        if facts is None and (facts := self.find(handoff)) is None:
             raise NotFound("There is no such handoff: compare the id, or dispatch it.", handoff=handoff)
         if facts.status == RUNNING:
             lease = self.leases.get(handoff, facts.fence)
@@ -106,7 +106,7 @@ class Core:
         """Applies `changes` and gathers them for the disk; gives the facts after them."""
         facts = before
         for change in changes:
-            entry = placed(handoff, facts, self.journal.next_position(), change)
+            entry = placed(handoff, facts, self.journal.position + 1, change)
             facts = apply(facts, entry)
             self.journal.add(entry, before)
         assert facts is not None, "a change changes something"
@@ -115,7 +115,6 @@ class Core:
     def adopt(self, before: Handoff | None, entries: Sequence[Entry], facts: Handoff, now: Now) -> Handoff:
         """As `change`, with entries that were applied elsewhere already: they are in the next places, `facts` are those after."""
         for entry in entries:
-            assert entry.position == self.journal.next_position(), "an entry is in its place"
             self.journal.add(entry, before)
         return self._changed(before, facts, entries[0].position, now)
 
@@ -142,7 +141,7 @@ class Core:
 
     def forget(self, facts: Handoff, change: Change, now: Now) -> int:
         """The handoff is gone with this change; gives the position. Where its fences ended, all new ones begin."""
-        entry = placed(facts.id, facts, self.journal.next_position(), change)
+        entry = placed(facts.id, facts, self.journal.position + 1, change)
         self.journal.add(entry, facts)
         self.purged_fence = max(self.purged_fence, change.record.fence)  # Invariant 1: whoever claims it anew is above.
         self.tombstones.add(facts.id, entry.position, self.journal.durable)
@@ -166,8 +165,10 @@ class Core:
         waiter: Waiter | None = None,
     ) -> None:
         """Answers with what was seen of one handoff (None: of nothing that could be taken back)."""
-        position, handoff = (0, None) if facts is None else (facts.position, facts.id)
-        self.journal.emit(Reply(to, answer, position, handoff, waiter=waiter))
+        if facts is None:
+            self.journal.emit(Reply(to, answer, waiter=waiter))
+        else:
+            self.journal.emit(Reply(to, answer, facts.position, facts.id, False, waiter))
 
     def reply_of_all(
         self,

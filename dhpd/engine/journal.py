@@ -43,6 +43,7 @@ class Batch:
         "facts",
         "flushed",
         "freed",
+        "full",
         "last_position",
         "outputs",
         "size_bytes",
@@ -59,16 +60,13 @@ class Batch:
         self.covers: int | None = None
         self.last_position = position
         self.size_bytes = 0
+        self.full = False
+        """Whether the next command begins a new batch."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""
         return not (self.entries or self.facts or self.extended or self.freed or self.covers is not None)
-
-    @property
-    def full(self) -> bool:
-        """Whether the next command begins a new batch."""
-        return len(self.entries) >= MAX_BATCH_ENTRIES or self.size_bytes >= MAX_BATCH_BYTES
 
 
 class Journal:
@@ -83,6 +81,7 @@ class Journal:
         self._in_flight: Batch | None = None
         self._sealed: deque[Batch] = deque()
         self._gathering = Batch(position)
+        self._closed_up_to = position  # What lies beyond is in the gathering batch.
         self._for_coverage: list[Reply] = []
 
     @property
@@ -105,13 +104,10 @@ class Journal:
         """Whether a full batch waits."""
         return bool(self._sealed)
 
-    def next_position(self) -> int:
-        """Takes the next position."""
-        self.position += 1
-        return self.position
-
     def add(self, entry: Entry, before: Handoff | None) -> None:
-        """The record has been applied; `before` are its handoff's facts before it."""
+        """The record, which is in the next position, has been applied; `before` are its handoff's facts before it."""
+        assert entry.position == self.position + 1, "an entry is in its place"
+        self.position = entry.position
         batch = self._gathering
         if entry.handoff not in batch.before:
             batch.before[entry.handoff] = before
@@ -119,6 +115,7 @@ class Journal:
         batch.last_position = entry.position
         size_bytes = ENTRY_OVERHEAD_BYTES + (len(entry.payload) if entry.payload is not None else 0)
         batch.size_bytes += size_bytes
+        batch.full = batch.size_bytes >= MAX_BATCH_BYTES or len(batch.entries) >= MAX_BATCH_ENTRIES
         self.queued_bytes += size_bytes
 
     def pending_of(self, handoff: str) -> list[Entry]:
@@ -134,12 +131,15 @@ class Journal:
             self._for_coverage.append(output)
         elif position <= self.durable:
             self.ready.append(output)
+        elif position > self._closed_up_to:
+            self._gathering.outputs.append(output)
         else:
             self._batch_with(position).outputs.append(output)
 
     def seal(self) -> None:
         """Ends the gathering batch: what comes next is committed after it."""
         self._sealed.append(self._gathering)
+        self._closed_up_to = self._gathering.last_position
         self._gathering = Batch(self.position)
 
     def take(self) -> Batch:
@@ -196,6 +196,7 @@ class Journal:
         self.position = self.durable
         self.queued_bytes = 0
         self._gathering = Batch(self.position)
+        self._closed_up_to = self.position
         return undo, back, batches
 
     def refuse_waiting(self) -> None:
@@ -237,9 +238,6 @@ class Journal:
         return undone
 
     def _batch_with(self, position: int) -> Batch:
-        newest_closed = self._sealed[-1] if self._sealed else self._in_flight
-        if newest_closed is None or position > newest_closed.last_position:
-            return self._gathering
         if self._in_flight is not None and position <= self._in_flight.last_position:
             return self._in_flight
         for batch in self._sealed:

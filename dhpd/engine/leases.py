@@ -126,7 +126,10 @@ class Leases:
     def renew(self, lease: Lease, now_ms: int) -> None:
         """A full ttl from now. A session's grace goes on: it ends by a `hello`, not by a renewal."""
         lease.end_ms = now_ms + lease.ttl_ms
-        self._move(lease)
+        if lease.grace_end_ms is None and lease.stall_end_ms is None and lease.deadline_ms <= lease.end_ms:
+            lease.deadline_ms = max(lease.end_ms, lease.verdict_due_ms)
+        else:
+            self._move(lease)
 
     def moved(self, lease: Lease, now_ms: int) -> None:
         """Something new was done: the stall clock starts anew."""

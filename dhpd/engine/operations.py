@@ -152,8 +152,7 @@ class Engine(Settling):
         """Which handoffs have to be read from the store before `request`, as far as it has them."""
         wanted = _WANTED.get(type(request), _named)(self, request, caller)
         # All are looked up: what is there stays there while the rest is read.
-        lacking = [handoff for handoff in wanted if self.ledger.recall(handoff) is None]
-        return [handoff for handoff in lacking if self._unknown(handoff)] if lacking else lacking
+        return [handoff for handoff in wanted if self.ledger.recall(handoff) is None and self._unknown(handoff)]
 
     def _unknown(self, handoff: str) -> bool:
         """Whether only the store can tell. Of what was forgotten, and isn't yet from the disk, it would tell the old."""
@@ -203,9 +202,8 @@ class Engine(Settling):
 
     def _check_fence_owner(self, request: Any, to: Address) -> None:
         """Every operation with a fence comes through here. A lease's end changes nothing about whose it was."""
-        facts = self.ledger.get(request.handoff)
-        if facts is not None and request.fence is not UNSET:
-            self.looked_at = facts
+        facts = self.looked_at = self.ledger.get(request.handoff)
+        if facts is not None and facts.hold is not None and facts.hold.token != to.caller.token:
             check_fence_owner(facts, request.fence, to.caller)
 
 

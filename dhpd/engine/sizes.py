@@ -7,31 +7,27 @@ from dhp_protocol.errors import TooLarge
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import ApprovalRequest, Checkpoint, Complete, Dispatch, EffectDone, Request, intent_bytes
 
+_KEEP_ELSEWHERE = "keep large data elsewhere and name it"
+
 
 def check_intent(size_bytes: int, limits: Limits) -> None:
     """Raises `TooLarge`; an intent is all that names a handoff."""
-    hint = "put large inputs elsewhere and name them."
-    _check(size_bytes, limits.max_intent_bytes, "inputs", f"An intent may have {limits.max_intent_bytes} bytes: {hint}")
+    _check(size_bytes, limits.max_intent_bytes, "inputs", "An intent", "put large inputs elsewhere and name them")
 
 
 def check_state(size_bytes: int, limits: Limits) -> None:
     """Raises `TooLarge`; a state is what a checkpoint keeps."""
-    hint = "keep large data elsewhere and name it."
-    _check(size_bytes, limits.max_state_bytes, "state", f"A state may have {limits.max_state_bytes} bytes: {hint}")
+    _check(size_bytes, limits.max_state_bytes, "state", "A state", _KEEP_ELSEWHERE)
 
 
 def check_result(size_bytes: int, limits: Limits) -> None:
     """Raises `TooLarge`; a result is a handoff's, or an effect's."""
-    hint = "keep large data elsewhere and name it."
-    _check(size_bytes, limits.max_result_bytes, "result", f"A result may have {limits.max_result_bytes} bytes: {hint}")
+    _check(size_bytes, limits.max_result_bytes, "result", "A result", _KEEP_ELSEWHERE)
 
 
 def check_details(size_bytes: int, limits: Limits) -> None:
     """Raises `TooLarge`; details are what a person is asked about."""
-    hint = "keep large data elsewhere and name it."
-    _check(
-        size_bytes, limits.max_details_bytes, "details", f"Details may have {limits.max_details_bytes} bytes: {hint}"
-    )
+    _check(size_bytes, limits.max_details_bytes, "details", "Details", _KEEP_ELSEWHERE)
 
 
 def check_payloads(request: Request, limits: Limits) -> None:
@@ -47,6 +43,7 @@ def check_payloads(request: Request, limits: Limits) -> None:
             check_details(len(bytes(request.details)), limits)
 
 
-def _check(size_bytes: int, limit: int, member: str, sentence: str) -> None:
+def _check(size_bytes: int, limit: int, member: str, what: str, hint: str) -> None:
     if size_bytes > limit:
+        sentence = f"{what} may have {limit} bytes: {hint}."
         raise TooLarge(sentence, member=member, limit=limit, size=size_bytes)

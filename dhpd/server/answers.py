@@ -67,14 +67,13 @@ class Answers:
             connection = self._connections.get(number)
             if connection is None:
                 continue
+            touched[number] = connection
             if isinstance(output, Notice):
                 connection.send_event(encode(output.event))
             elif isinstance(output.answer, Lookup):
                 self._read_later(output, output.answer)
-                continue
             else:
                 self._send(connection, output.to, output.answer)
-            touched[number] = connection
         for connection in touched.values():
             connection.flush()
 

@@ -180,13 +180,14 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Writes what was gathered, in one go."""
         if self._out:
-            data = b"".join(self._out)
+            data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
             self._out.clear()
             if self._transport is not None and not self._transport.is_closing() and not self._ended:
                 self._transport.write(data)
         if self._paused:
             self._consider_reading()
-        self._end_when_answered()
+        if self._input_ended or self._closing:
+            self._end_when_answered()
 
     def bound_frames(self, max_bytes: int) -> None:
         """From the next frame on, a body may have so many bytes."""
@@ -270,7 +271,8 @@ class Connection(asyncio.Protocol):
 
     def _worked(self) -> None:
         self._desk.worked()
-        self.flush()
+        if self._out or self._closing or self._input_ended:
+            self.flush()
         self._consider_reading()
         if self._eof:
             self._consider_end()
@@ -313,7 +315,7 @@ class Connection(asyncio.Protocol):
             self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
 
     def _end_when_answered(self) -> None:
-        if (self._input_ended or self._closing) and self.unanswered <= 0 and not self._more and not self._out:
+        if self.unanswered <= 0 and not self._more and not self._out:
             self._end()
 
     def _end(self) -> None:

@@ -180,17 +180,17 @@ class Desk:
 
     def enter(self, request: Queued, to: Address, left: str = "") -> None:
         """Lines up behind an earlier request about the same handoff that is still being prepared, or begins."""
+        if self.lanes.idle and type(request) not in self._ways:
+            self.begin(request, to)
+            return
         lane = self._imports.lane(to.connection, request) if isinstance(request, Import) else lane_of(request)
-        if self.lanes.idle:
-            self.begin(request, to, lane)
-        else:
-            self.lanes.enter(request, to, lane, left)
+        self.lanes.enter(request, to, lane, left)
 
-    def begin(self, request: Queued, to: Address, lane: str) -> None:
+    def begin(self, request: Queued, to: Address, lane: str | None = None) -> None:
         """Hands the request to the engine; a mistake of our own costs one request, and nobody else anything."""
         try:
             way = self._ways.get(type(request))
-            work = self._preparing.execute(request, to) if way is None else way(request, to, lane)
+            work = self._preparing.execute(request, to) if way is None else way(request, to, lane or "")
         except DHPError as error:
             self.refuse(to, error)
         except Exception:
@@ -198,7 +198,7 @@ class Desk:
             self.refuse(to, mistake())
         else:
             if work is not None:
-                self.lanes.later(lane, to, work)
+                self.lanes.later(lane_of(request) if lane is None else lane, to, work)
 
     def refuse(self, to: Address, error: DHPError) -> None:
         """Answers with a refusal that depends on nothing."""

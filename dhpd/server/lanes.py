@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Begins(Protocol):
     """Who carries requests out."""
 
-    def begin(self, request: Queued, to: Address, lane: str) -> None:
-        """Its turn has come."""
+    def begin(self, request: Queued, to: Address, lane: str | None = None) -> None:
+        """Its turn has come. None: its lane is the one that `lane_of` tells."""
 
     def enter(self, request: Queued, to: Address, left: str = "") -> None:
         """It has stood in the lane `left` until now, which is free."""
@@ -76,7 +76,7 @@ class Lanes:
 
     def enter(self, request: Queued, to: Address, lane: str, left: str) -> None:
         """Lines up behind an earlier request in its lane, or begins. `left` is the lane that it has stood in so far."""
-        if lane:
+        if self._lanes and lane:
             # A dispatch that isn't named yet may be about any handoff, so whoever comes stands behind it first; but to
             # who has stood in a handoff's own lane it came later.
             for name in (ANY_HANDOFF, lane) if left in ("", ANY_HANDOFF) else (lane,):

@@ -363,9 +363,9 @@ _encode = msgspec.json.Encoder().encode
 
 def reply_body(request_id: RequestId | UnsetType, members: Struct) -> bytes:
     """The body of a reply that says yes."""
-    head = b'{"ok":true' if request_id is UNSET else b'{"id":%b,"ok":true' % _encode(request_id)
+    head = b'{"ok":true' if request_id is UNSET else b'{"id":' + _encode(request_id) + b',"ok":true'
     rest = _encode(members)
-    return head + b"}" if rest == b"{}" else b"%b,%b" % (head, rest[1:])
+    return head + (b"}" if len(rest) == 2 else b"," + rest[1:])  # Without members it is {}.
 
 
 class _ErrorReply(Struct, frozen=True, kw_only=True):
