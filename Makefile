@@ -5,6 +5,7 @@
 #   make lint                 lint, format and types alone
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
+#   make bench                ours beside the peers and the limits of the machine: some minutes; figures and picture in .bench/
 #   make simulate SEEDS=1000  the simulation over that many seeds
 #   make clean                removes what the others made
 
@@ -14,7 +15,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 200
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint check-times check-pings simulate clean
+.PHONY: demo test lint check-times check-pings bench simulate clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -34,11 +35,14 @@ check-pings: $(STAMP)
 	@$(BIN)/python bench/pings.py $(ARGS)
 	@$(BIN)/python bench/crowds.py
 
+bench: $(STAMP)
+	@$(BIN)/python bench/run.py --json .bench/figures.json --picture .bench/figures.png $(ARGS)
+
 simulate: $(STAMP)
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
 
 clean:
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out
+	@rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A candidate counts only if it runs, is new enough and can make environments: a name on PATH may do none of it.

@@ -33,6 +33,7 @@ class DaemonProcess:
         arguments: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         wrapper: Sequence[str] = (),
+        ready_within_s: float = READY_WITHIN_S,
     ) -> None:
         self.data = data
         self.addresses: list[str] = []
@@ -40,6 +41,7 @@ class DaemonProcess:
         self._listen = list(listen)
         self._arguments = list(arguments)
         self._wrapper = list(wrapper)
+        self._ready_within_s = ready_within_s
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -173,13 +175,13 @@ class DaemonProcess:
         process = self._running()
         assert process.stdout is not None
         line = b""
-        until = time.monotonic() + READY_WITHIN_S
+        until = time.monotonic() + self._ready_within_s
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             while not line.endswith(b"\n"):
                 if not selector.select(max(0.0, until - time.monotonic())):
                     self.close()
-                    raise AssertionError(f"dhpd wasn't ready within {READY_WITHIN_S} s: {self.stderr}")
+                    raise AssertionError(f"dhpd wasn't ready within {self._ready_within_s} s: {self.stderr}")
                 piece = os.read(process.stdout.fileno(), 4096)
                 if not piece:
                     code = process.wait()

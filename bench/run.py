@@ -1,0 +1,213 @@
+"""The benchmark: ours, the limits of the machine and the peers, in one run.
+
+`python bench/run.py [--quick] [--only PART…] [--rounds N] [--seconds S] [--json FILE] [--picture FILE]`
+
+Owns the order of the parts and what becomes of their figures. What varies from minute to minute is measured in several
+rounds, in each of which limits, ours and peers take turns, so that a slow minute hits all alike; the figure is the median.
+What is dear, or compares ours with ours, is measured once. Progress goes to standard error, the table to standard output.
+A part that needs something that can't be had here is named and left out. Exit code 1 where a part of ours failed.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench import environment, generator, limits, machine, table, targets
+from bench.figures import Figure, Measured, gathered
+from bench.ours import clients, heartbeats, history, pauses, rates, resume, sizes
+from bench.peers import beanstalkd, dbos, dhp_protocol, redis_streams
+from bench.setting import Setting, Unavailable
+
+ROOT = Path(__file__).parents[1]
+WORK = ROOT / ".bench"
+PICTURE = ROOT / "bench" / "picture.py"
+ROUNDS = 3
+SECONDS = 1.0
+WARMUP_SECONDS = 0.3
+QUICK_SECONDS = 0.3
+
+PEERS = {peer.NAME: peer for peer in (dhp_protocol, beanstalkd, redis_streams, dbos)}
+IN_ROUNDS: dict[str, Callable[[Setting], Iterator[Figure]]] = {
+    "rates": rates.measure,
+    "limits": limits.measure,
+    "heartbeats": heartbeats.measure,
+    **{name: peer.measure for name, peer in PEERS.items()},
+}
+ONCE: dict[str, Callable[[Setting], Iterator[Figure]]] = {
+    "large": rates.measure_large,
+    "clients": clients.measure,
+    "history": history.measure,
+    "resume": resume.measure,
+    **{f"{peer.NAME}-resume": peer.measure_resume for peer in (dhp_protocol, dbos)},
+    "sizes": sizes.measure,
+    "dhp-protocol-resume": dhp_protocol.measure_resume,
+    "dbos-resume": dbos.measure_resume,
+}
+
+
+class Goal(Struct, frozen=True):
+    """One that was to be reached; `reached` is None where it couldn't be measured."""
+
+    name: str
+    reached: float | None
+    bound: float
+    at_most: bool
+    unit: str
+    state: str
+
+
+class Peer(Struct, frozen=True):
+    version: str
+    durability: str
+    """With which settings it ran, and what they promise."""
+
+
+class Report(Struct, frozen=True):
+    """What `--json` keeps."""
+
+    machine: machine.Machine
+    rounds: int
+    seconds: float
+    quick: bool
+    figures: dict[str, Measured]
+    goals: list[Goal]
+    peers: dict[str, Peer]
+    left_out: dict[str, str]
+    """By part: why it couldn't be measured here."""
+    failed: dict[str, str]
+
+
+class Run:
+    """Parts one after the other, their figures, and what went wrong."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.figures: list[Figure] = []
+        self.left_out: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+        self._setting = setting
+
+    def part(self, name: str, measure: Callable[[Setting], Iterator[Figure]], where: str) -> None:
+        """Measures it in an empty folder; not again what was left out or failed before."""
+        if name in self.left_out or name in self.failed:
+            return
+        folder = self._setting.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        begun = time.monotonic()
+        try:
+            self.figures += measure(msgspec.structs.replace(self._setting, folder=folder))
+        except Unavailable as reason:
+            self.left_out[name] = str(reason)
+            say(f"{where}  {name}: left out, {reason}")
+        except Exception as error:
+            self.failed[name] = f"{type(error).__name__}: {error}"
+            say(f"{where}  {name}: failed\n{traceback.format_exc()}")
+        else:
+            say(f"{where}  {name}: {time.monotonic() - begun:.0f} s")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(words: list[str]) -> int:
+    arguments = _arguments(words)
+    begun = time.monotonic()
+    report = measured(arguments)
+    say(f"{time.monotonic() - begun:.0f} s in all")
+    promises = {name: f"{peer.durability} ({peer.version})" for name, peer in report.peers.items()}
+    table.print_report(report.figures, promises, {**report.left_out, **report.failed})
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    if arguments.picture:
+        draw(report, arguments.picture)
+    return 1 if report.failed else 0
+
+
+def measured(arguments: argparse.Namespace) -> Report:
+    """Makes what is needed, and measures the parts that were asked for."""
+    made = environment.prepared(WORK, say)
+    setting = Setting(
+        folder=WORK / "data",
+        generator=generator.build(WORK / "load"),
+        python=made.python,
+        debian=WORK / "debian",
+        seconds=arguments.seconds,
+        warmup_seconds=min(WARMUP_SECONDS, arguments.seconds),
+        quick=arguments.quick,
+    )
+    described = machine.described(WORK)
+    say(str(described))
+    run = Run(setting)
+    for number in range(1, arguments.rounds + 1):
+        for name, measure in IN_ROUNDS.items():
+            if name in arguments.only:
+                run.part(name, measure, f"round {number} of {arguments.rounds}")
+    for name, measure in ONCE.items():
+        if name in arguments.only:
+            run.part(name, measure, "once")
+    figures = targets.with_limits(gathered([*run.figures, *pauses.worst(run.figures)]))
+    return Report(
+        machine=described,
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        quick=arguments.quick,
+        figures=figures,
+        goals=[_goal(verdict) for verdict in targets.verdicts(figures)],
+        peers=_peers(run.figures),
+        left_out=run.left_out,
+        failed=run.failed,
+    )
+
+
+def _goal(verdict: targets.Verdict) -> Goal:
+    target = verdict.target
+    return Goal(target.name.strip(), verdict.value, target.bound, target.at_most, target.unit, verdict.state)
+
+
+def _peers(figures: list[Figure]) -> dict[str, Peer]:
+    """Those that told a figure. A note of theirs begins with the version."""
+    versions = {
+        each.name.split("/")[1]: each.note.partition(";")[0] for each in figures if each.name.startswith("peers/")
+    }
+    return {name: Peer(version, PEERS[name].DURABILITY) for name, version in versions.items()}
+
+
+def draw(report: Report, target: Path) -> None:
+    """matplotlib is in the benchmark's own environment, so a process of its own draws."""
+    python = WORK / "venv" / "bin" / "python"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run([python, PICTURE, target], input=msgspec.json.encode(report), check=False)
+    say(f"{target} drawn" if done.returncode == 0 else f"no picture: {python} {PICTURE.name} failed")
+
+
+def _arguments(words: list[str]) -> argparse.Namespace:
+    parts = [*IN_ROUNDS, *ONCE]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one short round and small sizes, to see that all works")
+    parser.add_argument("--only", nargs="+", metavar="PART", choices=parts, default=parts, help=f"of {' '.join(parts)}")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"default {ROUNDS}")
+    parser.add_argument("--seconds", type=float, metavar="S", help=f"of each rate; default {SECONDS}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps the figures")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draws them (PNG)")
+    arguments = parser.parse_args(words)
+    arguments.rounds = arguments.rounds or (1 if arguments.quick else ROUNDS)
+    arguments.seconds = arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS)
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
