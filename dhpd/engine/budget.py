@@ -37,6 +37,10 @@ class Budget(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     max_invalid_results: int = DEFAULT_MAX_INVALID_RESULTS
 
 
+NO_BUDGET = Budget()
+"""Of whoever names no cap."""
+
+
 class _Caps(Struct, frozen=True, forbid_unknown_fields=True):
     """A budget as it stands in an intent, and in `budget_add`."""
 
@@ -56,7 +60,7 @@ _decode = msgspec.json.Decoder(_Caps).decode
 
 def budget_of(raw: Raw, *, member: str = "budget") -> Budget:
     """The caps of an intent's `budget`; raises `InvalidRequest` naming the cap."""
-    return Budget(**_given(raw, member))
+    return NO_BUDGET if bytes(raw) == b"{}" else Budget(**_given(raw, member))
 
 
 def _given(raw: Raw, member: str) -> dict[str, int]:

@@ -78,7 +78,10 @@ def prepare_dispatch(request: Dispatch, limits: Limits) -> PreparedDispatch:
 
 
 def _or_empty(raw: Raw | msgspec.UnsetType) -> Raw:
-    return Raw(b"{}") if raw is UNSET else raw
+    return _EMPTY if raw is UNSET else raw
+
+
+_EMPTY = Raw(b"{}")
 
 
 def decide_dispatch(

@@ -78,6 +78,7 @@ class Daemon:
         self._servers: list[asyncio.Server] = []
         self._socket_files: list[SocketFile] = []
         self._idle_since_ms: int | None = None
+        self._reconsidering = False
         self.addresses: list[str] = []
         self.stopping = asyncio.Event()
         self.failure: BaseException | None = None
@@ -181,6 +182,12 @@ class Daemon:
 
     def _poke(self) -> None:
         self._commits.poke()
+        if not self._reconsidering:  # Once for all that one pass of the loop brings.
+            self._reconsidering = True
+            asyncio.get_running_loop().call_soon(self._reconsider)
+
+    def _reconsider(self) -> None:
+        self._reconsidering = False
         self._ticker.reconsider()
 
     def _committed(self, batch: Batch | None) -> None:

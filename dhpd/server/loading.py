@@ -26,8 +26,8 @@ class Loader:
         self._engine = engine
         self._store = store
         self._clock = clock
-        self._wanted: dict[str, asyncio.Future[_Reading]] = {}
-        self._reading: dict[str, asyncio.Future[_Reading]] = {}
+        self._wanted: dict[str, list[asyncio.Future[_Reading]]] = {}  # Those who wait for each, in the order of asking.
+        self._reading: dict[str, list[asyncio.Future[_Reading]]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def load(self, handoffs: Sequence[str]) -> list[Handoff]:
@@ -35,7 +35,8 @@ class Loader:
         found = []
         while handoffs:
             again = []
-            for reading in await self._readings(handoffs):
+            for waiting in [self._wait(handoff) for handoff in handoffs]:
+                reading = await waiting
                 if reading is None:
                     continue
                 facts, read_after = reading
@@ -46,17 +47,14 @@ class Loader:
             handoffs = again
         return found
 
-    async def _readings(self, handoffs: Sequence[str]) -> list[_Reading]:
+    def _wait(self, handoff: str) -> asyncio.Future[_Reading]:
         loop = asyncio.get_running_loop()
-        futures = []
-        for handoff in handoffs:
-            future = self._reading.get(handoff) or self._wanted.get(handoff)
-            if future is None:
-                future = self._wanted[handoff] = loop.create_future()
-            futures.append(future)
+        future: asyncio.Future[_Reading] = loop.create_future()
+        line = self._reading.get(handoff)
+        (self._wanted.setdefault(handoff, []) if line is None else line).append(future)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._read())
-        return await asyncio.gather(*(asyncio.shield(future) for future in futures))
+        return future
 
     async def _read(self) -> None:
         """What was asked for meanwhile is one read, as far as it may be."""
@@ -67,11 +65,15 @@ class Loader:
             try:
                 by_id = {facts.id: facts for facts in await self._store.facts_of(list(self._reading))}
             except Exception as error:
-                for future in self._reading.values():
+                for _, future in self._waiting():
                     future.set_exception(error)
                     future.exception()  # Somebody may have stopped waiting; the others hear of it.
             else:
-                for handoff, future in self._reading.items():
+                for handoff, future in self._waiting():
                     facts = by_id.get(handoff)
                     future.set_result(None if facts is None else (facts, read_after))
             self._reading = {}
+
+    def _waiting(self) -> list[tuple[str, asyncio.Future[_Reading]]]:
+        """What is being read, and for whom; whoever has stopped waiting is left out."""
+        return [(handoff, future) for handoff, line in self._reading.items() for future in line if not future.done()]

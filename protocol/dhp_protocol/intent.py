@@ -47,14 +47,21 @@ def canonical_intent(intent: Intent) -> bytes:
         raise InvalidRequest("A kind is 1 to 128 of the characters A-Z a-z 0-9 . _ : / -", member="kind")
     if len(intent.key) > MAX_KEY_CHARS:
         raise InvalidRequest(f"A key may have {MAX_KEY_CHARS} characters.", member="key")
-    members: dict[str, Any] = {"kind": intent.kind, "key": intent.key}
+    members = {"kind": b'"%b"' % intent.kind.encode(), "key": canonical(intent.key, member="key")}
     for name in ("inputs", "output_schema", "budget", "capabilities"):
-        value = parse_exact(bytes(getattr(intent, name)), member=name)
-        if not isinstance(value, dict) and not (name == "output_schema" and isinstance(value, bool)):
-            raise InvalidRequest(f"{name} must be a JSON object.", member=name)
-        members[name] = value
-    named = (b'"%b":%b' % (name.encode(), canonical(value, member=name)) for name, value in sorted(members.items()))
-    return b"{" + b",".join(named) + b"}"
+        text = bytes(getattr(intent, name))
+        members[name] = text if text == _EMPTY_OBJECT else _canonical_member(text, name)
+    return b"{" + b",".join(b'"%b":%b' % (name.encode(), members[name]) for name in _IN_ORDER) + b"}"
+
+
+_IN_ORDER = sorted(Intent.__struct_fields__)
+
+
+def _canonical_member(text: bytes, name: str) -> bytes:
+    value = parse_exact(text, member=name)
+    if not isinstance(value, dict) and not (name == "output_schema" and isinstance(value, bool)):
+        raise InvalidRequest(f"{name} must be a JSON object.", member=name)
+    return canonical(value, member=name)
 
 
 def handoff_id(canonical_bytes: bytes) -> str:
@@ -74,46 +81,55 @@ def canonical(value: Any, *, member: str) -> bytes:
 
 def parse_exact(text: bytes, *, member: str) -> Any:
     """The JSON value of `text`, or `InvalidRequest` (naming `member`) where another language might read another value."""
-
-    def refuse(why: str) -> NoReturn:
-        raise InvalidRequest(f"{member} {why}", member=member)
-
-    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        unique = dict(pairs)
-        if len(unique) != len(pairs):
-            doubled = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-            refuse(f"holds the member name {json.dumps(doubled[:MAX_SHOWN_CHARS])} twice: say each once.")
-        return unique
-
-    def integer(digits: str) -> int | float:
-        if len(digits) > 400:
-            refuse("holds a number that no double equals.")
-        value = int(digits)
-        if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
-            return value
-        try:
-            double = float(value)
-        except OverflowError:
-            refuse("holds a number that no double equals.")
-        # Digits that the canonical form writes for this double are taken too: it must read back as itself.
-        if int(double) != value and rfc8785.dumps(double) != digits.encode():
-            refuse(f"holds the integer {digits[:MAX_SHOWN_CHARS]}, which no double equals: send it as a string.")
-        return double
-
-    def number(digits: str) -> float:
-        double = float(digits)
-        if double in (float("inf"), float("-inf")):
-            refuse(f"holds the number {digits[:MAX_SHOWN_CHARS]}, which is too large for a double.")
-        return double
-
-    def constant(name: str) -> NoReturn:
-        refuse(f"holds {name}, which is no JSON.")
-
     try:
-        return json.loads(
-            text, object_pairs_hook=without_doubles, parse_int=integer, parse_float=number, parse_constant=constant
-        )
+        return _read_exactly(text.decode("utf-8", "surrogatepass"))
+    except _Inexact as problem:
+        raise InvalidRequest(f"{member} {problem}", member=member) from None
     except RecursionError:
-        refuse("is nested too deep.")
+        raise InvalidRequest(f"{member} is nested too deep.", member=member) from None
     except ValueError:
-        refuse("is no JSON.")
+        raise InvalidRequest(f"{member} is no JSON.", member=member) from None
+
+
+class _Inexact(Exception):
+    """What another language might read as another value, in words that follow the member's name."""
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        doubled = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise _Inexact(f"holds the member name {json.dumps(doubled[:MAX_SHOWN_CHARS])} twice: say each once.")
+    return unique
+
+
+def _integer(digits: str) -> int | float:
+    if len(digits) > 400:
+        raise _Inexact("holds a number that no double equals.")
+    value = int(digits)
+    if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+        return value
+    try:
+        double = float(value)
+    except OverflowError:
+        raise _Inexact("holds a number that no double equals.") from None
+    # Digits that the canonical form writes for this double are taken too: it must read back as itself.
+    if int(double) != value and rfc8785.dumps(double) != digits.encode():
+        raise _Inexact(f"holds the integer {digits[:MAX_SHOWN_CHARS]}, which no double equals: send it as a string.")
+    return double
+
+
+def _number(digits: str) -> float:
+    double = float(digits)
+    if double in (float("inf"), float("-inf")):
+        raise _Inexact(f"holds the number {digits[:MAX_SHOWN_CHARS]}, which is too large for a double.")
+    return double
+
+
+def _constant(name: str) -> NoReturn:
+    raise _Inexact(f"holds {name}, which is no JSON.")
+
+
+_read_exactly = json.JSONDecoder(
+    object_pairs_hook=_without_doubles, parse_int=_integer, parse_float=_number, parse_constant=_constant
+).decode
