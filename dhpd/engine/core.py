@@ -122,6 +122,8 @@ class Core:
         """`facts` are so from now on, by the records from `first_position` on."""
         self.ledger.put(facts.id, facts, now.wall_ms)
         self.ledger.mark_dirty(facts.id, first_position, now.lease_ms)
+        if before is not None and before.status == facts.status and before.approvals is facts.approvals:
+            return facts
         if before is not None and before.status == RUNNING and facts.status != RUNNING:
             self.ledger.hold_ended(facts, now.lease_ms)
         if before is not None and facts.approvals is not before.approvals:

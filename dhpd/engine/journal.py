@@ -80,14 +80,10 @@ class Journal:
         self.queued_bytes = 0
         self._in_flight: Batch | None = None
         self._sealed: deque[Batch] = deque()
-        self._gathering = Batch(position)
+        self.gathering = Batch(position)
+        """The batch that the next record goes into."""
         self._closed_up_to = position  # What lies beyond is in the gathering batch.
         self._for_coverage: list[Reply] = []
-
-    @property
-    def gathering(self) -> Batch:
-        """The batch that the next record goes into."""
-        return self._gathering
 
     @property
     def in_flight(self) -> bool:
@@ -108,7 +104,7 @@ class Journal:
         """The record, which is in the next position, has been applied; `before` are its handoff's facts before it."""
         assert entry.position == self.position + 1, "an entry is in its place"
         self.position = entry.position
-        batch = self._gathering
+        batch = self.gathering
         if entry.handoff not in batch.before:
             batch.before[entry.handoff] = before
         batch.entries.append(entry)
@@ -120,7 +116,7 @@ class Journal:
 
     def pending_of(self, handoff: str) -> list[Entry]:
         """Its records that aren't on disk yet, as far as is known; the oldest first."""
-        batches = (self._in_flight, *self._sealed, self._gathering)
+        batches = (self._in_flight, *self._sealed, self.gathering)
         touched = (batch for batch in batches if batch is not None and handoff in batch.before)
         return [entry for batch in touched for entry in batch.entries if entry.handoff == handoff]
 
@@ -132,15 +128,15 @@ class Journal:
         elif position <= self.durable:
             self.ready.append(output)
         elif position > self._closed_up_to:
-            self._gathering.outputs.append(output)
+            self.gathering.outputs.append(output)
         else:
             self._batch_with(position).outputs.append(output)
 
     def seal(self) -> None:
         """Ends the gathering batch: what comes next is committed after it."""
-        self._sealed.append(self._gathering)
-        self._closed_up_to = self._gathering.last_position
-        self._gathering = Batch(self.position)
+        self._sealed.append(self.gathering)
+        self._closed_up_to = self.gathering.last_position
+        self.gathering = Batch(self.position)
 
     def take(self) -> Batch:
         """The next batch to commit; it has been sealed."""
@@ -162,7 +158,7 @@ class Journal:
         self.queued_bytes -= batch.size_bytes
         undone: list[Entry] = []
         restored: dict[str, Handoff | None] = {}
-        for later in (batch, *self._sealed, self._gathering) if failed else ():
+        for later in (batch, *self._sealed, self.gathering) if failed else ():
             failed = bound_to(failed, later.entries)
             undone.extend(self._fail(later, failed))
             for handoff in sorted(failed & later.before.keys()):
@@ -182,7 +178,7 @@ class Journal:
 
         Every other reply that waited becomes `store_unavailable`; events are dropped, for what they told isn't so.
         """
-        batches = [batch for batch in (self._in_flight, *self._sealed, self._gathering) if batch is not None]
+        batches = [batch for batch in (self._in_flight, *self._sealed, self.gathering) if batch is not None]
         self._in_flight = None
         self._sealed.clear()
         undo: list[tuple[str, Handoff | None]] = []
@@ -195,7 +191,7 @@ class Journal:
         self._for_coverage = []
         self.position = self.durable
         self.queued_bytes = 0
-        self._gathering = Batch(self.position)
+        self.gathering = Batch(self.position)
         self._closed_up_to = self.position
         return undo, back, batches
 
@@ -204,7 +200,7 @@ class Journal:
 
         What would go out unasked, and what was granted to somebody who waits, stays until it is known.
         """
-        for batch in (self._in_flight, *self._sealed, self._gathering):
+        for batch in (self._in_flight, *self._sealed, self.gathering):
             if batch is not None:
                 batch.outputs = [output for output in batch.outputs if not self._refused(output)]
         self._for_coverage = [reply for reply in self._for_coverage if not self._refused(reply)]

@@ -6,7 +6,7 @@ step, for a change and for its undo alike. Pure.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from .approval_index import ApprovalIndex
 from .claim_queue import ClaimQueue, order
@@ -37,6 +37,8 @@ class WallDue:
 class Ledger:
     def __init__(self) -> None:
         self._handoffs: dict[str, Handoff] = {}
+        self.get: Callable[[str], Handoff | None] = self._handoffs.get
+        """The handoff's facts, if it is in memory."""
         self._cold: OrderedDict[str, None] = OrderedDict()  # Ended, and so in the table: may leave memory at any time.
         self._dirty: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """From which position and lease time on the table of facts lacks a handoff's records; the oldest first."""
@@ -57,10 +59,6 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self._handoffs)
-
-    def get(self, handoff: str) -> Handoff | None:
-        """The handoff's facts, if it is in memory."""
-        return self._handoffs.get(handoff)
 
     def put(self, handoff: str, facts: Handoff | None, wall_ms: int) -> None:
         """These are its facts from now on; None: there is no such handoff (a dispatch was undone)."""
@@ -189,7 +187,8 @@ class Ledger:
 
     def mark_dirty(self, handoff: str, position: int, lease_ms: int) -> None:
         """The table of facts lacks this handoff's records from `position` on."""
-        self._dirty.setdefault(handoff, (position, lease_ms))
+        if handoff not in self._dirty:
+            self._dirty[handoff] = (position, lease_ms)
 
     def mark_dirty_again(self, handoffs: dict[str, tuple[int, int]], durable: int) -> None:
         """A batch that carried these facts failed, and positions after `durable` will be given out again."""

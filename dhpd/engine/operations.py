@@ -105,7 +105,7 @@ class Engine(Settling):
         `prepared` is what had to be had first, for the operations that need something (`_PREPARED_OPERATIONS`) and for no
         others. Tells whether the request was carried out, or refused.
         """
-        asked = request.request if isinstance(request, PreparedDispatch) else request
+        asked: Any = request.request if isinstance(request, PreparedDispatch) else request
         kind = type(asked)
         done = False
         self.looked_at = None
@@ -116,8 +116,11 @@ class Engine(Settling):
                 raise StoreUnavailable("The store can't be reached: try again.", after_ms=200)
             if kind in _ADDS_BYTES and self.journal.queued_bytes > self.settings.max_queued_bytes:
                 raise _overloaded()
-            if kind in _FENCED:
-                self._check_fence_owner(asked, to)
+            if kind in _FENCED:  # Every operation with a fence comes through here.
+                facts = self.looked_at = self.ledger.get(asked.handoff)
+                # A lease's end changes nothing about whose it was.
+                if facts is not None and facts.hold is not None and facts.hold.token != to.caller.token:
+                    check_fence_owner(facts, asked.fence, to.caller)
             if prepared is UNSET:
                 _OPERATIONS[type(request)](self, request, to, now)
             else:
@@ -199,12 +202,6 @@ class Engine(Settling):
     def drain(self, now: Now) -> None:
         """No new claims and dispatches from now on."""
         begin_drain(self, now)
-
-    def _check_fence_owner(self, request: Any, to: Address) -> None:
-        """Every operation with a fence comes through here. A lease's end changes nothing about whose it was."""
-        facts = self.looked_at = self.ledger.get(request.handoff)
-        if facts is not None and facts.hold is not None and facts.hold.token != to.caller.token:
-            check_fence_owner(facts, request.fence, to.caller)
 
 
 def _named(engine: Engine, request: Any, _: Caller) -> list[str]:

@@ -157,7 +157,8 @@ class Connection(asyncio.Protocol):
             self._take(item)
             if self._closing:  # Nothing after what closes is taken in, and its answer ends the connection.
                 break
-            if self._full() or is_over():
+            many = self.unanswered >= self._few_requests or self._taken_bytes >= self._max_bytes
+            if ((many or self._long is not None or self._unread_answers) and self._full()) or is_over():
                 self._more = self._framer.held_bytes > 0
                 break
         self._worked()

@@ -176,13 +176,13 @@ class Desk:
             self._claim_order.dispatch_came(to)
         elif isinstance(request, Claim) and request.handoff is UNSET and self._claim_order.holds_back(request, to):
             return
-        self.enter(request, to)
+        if self.lanes.idle and type(request) not in self._ways:
+            self.begin(request, to)
+        else:
+            self.enter(request, to)
 
     def enter(self, request: Queued, to: Address, left: str = "") -> None:
         """Lines up behind an earlier request about the same handoff that is still being prepared, or begins."""
-        if self.lanes.idle and type(request) not in self._ways:
-            self.begin(request, to)
-            return
         lane = self._imports.lane(to.connection, request) if isinstance(request, Import) else lane_of(request)
         self.lanes.enter(request, to, lane, left)
 

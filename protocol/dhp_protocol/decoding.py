@@ -22,7 +22,7 @@ OPS = frozenset(cls.__struct_config__.tag for cls in get_args(AnyRequest))
 TEXT_STEP_BYTES = 128 * 1024
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _NOTHING = msgspec.Raw(b"")
-_SPENDS = (Checkpoint, Spend)
+_SPENDS = frozenset((Checkpoint, Spend))
 _decode_request = msgspec.json.Decoder(AnyRequest).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -61,7 +61,8 @@ def decode_request(body: bytes, max_depth: int) -> AnyRequest:
         request = _decode_request(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _explained(body, error) from None
-    check_members(request, body)
+    if len(_encode(request)) != len(body) or type(request.id) is str or type(request) in _SPENDS:
+        check_members(request, body)
     return request
 
 
@@ -139,7 +140,7 @@ def check_members(request: AnyRequest, body: bytes) -> None:
             raise _doubled(doubled, request.id)
     if type(request.id) is str and not _fits(request.id):
         raise RequestFault(InvalidRequest(f"An id may have {MAX_ID_BYTES} bytes.", member="id"))
-    if isinstance(request, _SPENDS) and request.usd is not msgspec.UNSET:
+    if isinstance(request, (Checkpoint, Spend)) and request.usd is not msgspec.UNSET:
         try:
             nano_usd(request.usd, member="usd")
         except InvalidRequest as error:

@@ -89,6 +89,17 @@ class Framer:
 
     def next(self) -> Frame | Fault | None:
         """The next thing that is complete; None: there is nothing more so far."""
+        buffer, start = self._buffer, self._start
+        if type(buffer) is bytes and not (self._skip_bytes or self._discarding):
+            # The usual case, in short: a counted frame that lies there whole.
+            space = buffer.find(b" ", start, start + _MAX_LENGTH_DIGITS + 1)
+            digits = buffer[start:space] if space > start else b""
+            if digits.isdigit() and digits[0] != 0x30:
+                end = space + 1 + int(digits)
+                if end < len(buffer) and buffer[end] == _LF and end - space <= self.max_frame_bytes + 1:
+                    self._start = end + 1
+                    self._counted = True
+                    return Frame(buffer[space + 1 : end], True)
         while self._start < len(self._buffer):
             taken, out = self._next(self._buffer, self._start)
             self._start += taken
@@ -169,8 +180,7 @@ class Framer:
                 BadFrame("A counted frame ends with a line feed right after its body; check the length.")
             )
         self._counted = True
-        body = buffer[space + 1 : end] if type(buffer) is bytes else _copied(buffer, space + 1, end)
-        return end + 1 - start, Frame(body, True)
+        return end + 1 - start, Frame(_copied(buffer, space + 1, end), True)
 
     def _next_bare(self, buffer: bytes | bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
         end = buffer.find(b"\n", start + self._searched_bytes)
