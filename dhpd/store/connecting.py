@@ -14,11 +14,9 @@ import aiosqlite
 from . import schema
 from .backend import DiskError, StoreError
 from .migration import migrate
+from .wal import bound
 
 T = TypeVar("T")
-
-WAL_AUTOCHECKPOINT_PAGES = 1000
-"""Higher is faster on average, and worse in the tail: the copy-back happens inside a commit."""
 
 _JOB = "run a job on the connection's thread"
 
@@ -50,24 +48,33 @@ async def read(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connect
         raise DiskError(str(error)) from error
 
 
-async def connect_readers(path: Path) -> tuple[aiosqlite.Connection, aiosqlite.Connection]:
-    """One for lookups and one for pages."""
-    lookups = await _connect_reader(path)
+async def connect_readers(path: Path) -> tuple[aiosqlite.Connection, aiosqlite.Connection, aiosqlite.Connection]:
+    """One for lookups, one for pages, and one that takes the write-ahead log over (which isn't writing in SQLite's sense)."""
+    readers: list[aiosqlite.Connection] = []
     try:
-        return lookups, await _connect_reader(path)
+        while len(readers) < 3:
+            readers.append(await _connect_reader(path))
     except sqlite3.Error:
-        await lookups.close()
+        for reader in readers:
+            await reader.close()
         raise
+    lookups, pages, aside = readers
+    return lookups, pages, aside
 
 
 async def _connect_reader(path: Path) -> aiosqlite.Connection:
     reader = await connect(path)
     try:
-        await run(reader, lambda db: db.execute("pragma query_only = on").fetchall())
+        await run(reader, _only_read)
     except sqlite3.Error:
         await reader.close()
         raise
     return reader
+
+
+def _only_read(db: sqlite3.Connection) -> None:
+    db.execute("pragma query_only = on")
+    db.execute("pragma synchronous = full")  # However SQLite was built: what takes the log over has to sync the file.
 
 
 async def connect(path: Path) -> aiosqlite.Connection:
@@ -96,7 +103,7 @@ def prepare(db: sqlite3.Connection, *, power_safe: bool) -> None:
         raise StoreError(f"The store has schema {version}, this dhpd knows {schema.VERSION}: install a newer dhpd.")
     db.execute("pragma journal_mode = wal")
     db.execute(f"pragma synchronous = {'full' if power_safe else 'normal'}")
-    db.execute(f"pragma wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}")
+    bound(db)
     db.execute("pragma cache_size = -65536")
     if not tables:
         db.executescript(
@@ -105,14 +112,6 @@ def prepare(db: sqlite3.Connection, *, power_safe: bool) -> None:
         )
     elif version < schema.VERSION:
         migrate(db, version)
-
-
-def checkpoint_wal(db: sqlite3.Connection) -> int:
-    """Takes the write-ahead log over into the file, so that what is read is on disk; gives the head."""
-    (busy, _, _) = db.execute("pragma wal_checkpoint(truncate)").fetchone()
-    if busy:
-        raise sqlite3.OperationalError("the write-ahead log could not be taken over")
-    return head_of(db)
 
 
 def head_of(db: sqlite3.Connection) -> int:

@@ -1,8 +1,8 @@
 """The journal in SQLite, through aiosqlite: one writer, two readers, one thread hop per batch or step of a read.
 
 Owns which connection does what. A batch is one transaction with one fsync (`appending`). What is looked up in a moment has a
-reader of its own: pages, and walks back through long histories (`long_reads`), don't hold it up. Does not own when a batch is
-made (`group_commit`), nor what a record means.
+reader of its own: pages, and walks back through long histories (`long_reads`), don't hold it up. A fourth connection takes the
+write-ahead log over (`wal`). Does not own when a batch is made (`group_commit`), nor what a record means.
 """
 
 import json
@@ -21,10 +21,11 @@ from dhpd.engine.records import Checkpointed, Entry, Redriven, decode_record
 from . import schema
 from .appending import append
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
-from .connecting import checkpoint_wal, connect, connect_readers, head_of, prepare, read, run
+from .connecting import connect, connect_readers, head_of, prepare, read, run
 from .long_reads import scan, walk
 from .pruning import FirstInUse, prune
 from .rows import decode_facts
+from .wal import WriteAheadLog, size_of, sized, take_all_over
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ class SqliteStore:
         writer: aiosqlite.Connection,
         lookups: aiosqlite.Connection,
         pages: aiosqlite.Connection,
+        aside: aiosqlite.Connection,
         *,
         power_safe: bool,
     ) -> None:
@@ -45,6 +47,9 @@ class SqliteStore:
         self._writer = writer
         self._lookups = lookups
         self._pages = pages
+        # Not the one for pages: whoever reads there would wait for as long as the disk takes to sync the file.
+        self._aside = aside
+        self._wal = self._keep_wal()
         self._power_safe = power_safe
         self.durability = "power loss" if power_safe else "process crash"
 
@@ -57,17 +62,18 @@ class SqliteStore:
             raise StoreError(f"{path} can't be opened: {error}.") from error
         try:
             await run(writer, lambda db: prepare(db, power_safe=power_safe))
-            lookups, pages = await connect_readers(path)
+            lookups, pages, aside = await connect_readers(path)
         except sqlite3.Error as error:
             await writer.close()
             raise StoreError(f"{path} is no store that this version can use: {error}.") from error
         except StoreError:
             await writer.close()
             raise
-        return cls(path, writer, lookups, pages, power_safe=power_safe)
+        return cls(path, writer, lookups, pages, aside, power_safe=power_safe)
 
     async def close(self) -> None:
-        for connection in (self._lookups, self._pages, self._writer):
+        await self._wal.close()
+        for connection in (self._aside, self._lookups, self._pages, self._writer):
             await connection.close()
 
     async def load(self) -> Loaded:
@@ -75,11 +81,13 @@ class SqliteStore:
 
     async def append(self, batch: Batch, expected_head: int) -> Appended:
         try:
-            return await run(self._writer, lambda db: append(db, batch, expected_head))
+            appended = await run(self._writer, lambda db: append(db, batch, expected_head))
         except sqlite3.Error as error:
             raise DiskError(str(error)) from error
         except ValueError as error:  # aiosqlite's word for a connection that is closed.
             raise DiskError(str(error)) from error
+        self._wal.written(size_of(batch))
+        return appended
 
     async def settle(self) -> int:
         # After a failed fsync pages may look clean that aren't on disk: nothing that this connection holds is believed.
@@ -87,8 +95,10 @@ class SqliteStore:
             await self.close()
             self._writer = await connect(self._path)
             await run(self._writer, lambda db: prepare(db, power_safe=self._power_safe))
-            head = await run(self._writer, checkpoint_wal)
-            self._lookups, self._pages = await connect_readers(self._path)
+            await run(self._writer, take_all_over)
+            head = await run(self._writer, head_of)
+            self._lookups, self._pages, self._aside = await connect_readers(self._path)
+            self._wal = self._keep_wal()
         except (sqlite3.Error, StoreError) as error:
             raise DiskError(str(error)) from error
         return head
@@ -146,7 +156,12 @@ class SqliteStore:
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What isn't a batch, between two of them."""
-        return await read(self._writer, work)
+        result, size_bytes = await read(self._writer, sized(work))
+        self._wal.written(size_bytes)
+        return result
+
+    def _keep_wal(self) -> WriteAheadLog:
+        return WriteAheadLog(lambda work: read(self._aside, work), lambda work: read(self._writer, work))
 
 
 def _load(db: sqlite3.Connection) -> Loaded:

@@ -13,7 +13,7 @@ from dhp_protocol.messages import WorkError
 from dhpd.engine.apply import KEEPS_FENCE, apply
 from dhpd.engine.budget import Budget
 from dhpd.engine.facts import Handoff
-from dhpd.engine.journal import Batch, Extension
+from dhpd.engine.journal import ENTRY_OVERHEAD_BYTES, Batch, Extension
 from dhpd.engine.lookups import ListLookup
 from dhpd.engine.records import (
     Acked,
@@ -109,6 +109,7 @@ class Stories:
     ) -> Batch:
         batch = Batch(self.position)
         batch.entries, self._untaken = self._untaken, []
+        batch.size_bytes = sum(ENTRY_OVERHEAD_BYTES + len(entry.payload or b"") for entry in batch.entries)
         batch.facts = [self.facts[handoff] for handoff in facts_of]
         batch.covers = covers
         batch.extended = list(extended)

@@ -8,8 +8,8 @@ import pytest
 from dhpd.engine.facts import Handoff
 from dhpd.store import long_reads, pruning
 from dhpd.store.backend import DiskError
-from dhpd.store.connecting import WAL_AUTOCHECKPOINT_PAGES
 from dhpd.store.sqlite import SqliteStore
+from dhpd.store.wal import KEPT_BYTES
 
 from .conftest import SqliteKit
 from .stories import Stories, name
@@ -218,7 +218,7 @@ async def test_freed_pages_are_used_again_and_the_log_stays_bounded(sqlite: Sqli
         sizes.append(pages)
     assert sizes[-1] == sizes[5], "it doesn't grow"
     wal_bytes = Path(f"{sqlite.path}-wal").stat().st_size  # noqa: ASYNC240
-    assert wal_bytes < 3 * WAL_AUTOCHECKPOINT_PAGES * PAGE_BYTES
+    assert wal_bytes <= KEPT_BYTES
 
 
 async def test_records_that_cannot_be_stored_are_not_forgotten_either(sqlite: SqliteKit) -> None:
