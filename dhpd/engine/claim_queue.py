@@ -34,6 +34,19 @@ class ClaimQueue:
             places = ranks[rank] = Positions()
         places.add(handoff.number, handoff.id)
 
+    def add_all(self, handoffs: Iterable[Handoff]) -> None:
+        """As `add` of each, and quicker for many in the order of their numbers."""
+        places: dict[tuple[str, int], tuple[list[int], list[str]]] = {}
+        for handoff in handoffs:
+            place = handoff.kind, _rank(handoff)
+            here = places.get(place)
+            if here is None:
+                here = places[place] = [], []
+            here[0].append(handoff.number)
+            here[1].append(handoff.id)
+        for (kind, rank), (numbers, names) in places.items():
+            self._kinds.setdefault(kind, {}).setdefault(rank, Positions()).add_all(numbers, names)
+
     def remove(self, handoff: Handoff) -> None:
         """It is not claimable any more, as it was with these facts."""
         ranks = self._kinds.get(handoff.kind, {})

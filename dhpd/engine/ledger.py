@@ -78,7 +78,7 @@ class Ledger:
             shard.pop(handoff, None)
         else:
             if before is None:
-                self._shared.in_new(facts)
+                self._shared.in_new((facts,))
             elif facts.hold is not None and facts.hold is not before.hold:
                 self._shared.in_hold(facts.hold)
             shard[handoff] = facts
@@ -88,27 +88,30 @@ class Ledger:
             self.counts[facts.status] += 1
         self._index(handoff, before, facts, wall_ms)
 
-    def take_up(self, facts: Handoff, wall_ms: int) -> None:
-        """Its facts were read from the store, and it stays in memory; it was counted already."""
+    def take_up(self, several: Iterable[Handoff], wall_ms: int) -> None:
+        """These facts were read from the store, and stay in memory; they were counted already."""
         # As `_index` where there was nothing before, but quicker: a start does this a million times.
-        handoff = facts.id
-        taken_up = self._handoffs[handoff[0]].setdefault(handoff, facts)
-        assert taken_up is facts, "it isn't in memory yet"
-        if claimable(facts, wall_ms):
-            self.queue.add(facts)
-            self.freed.append(handoff)
-        if (due_ms := next_wall_ms(facts, wall_ms)) is not None:
-            self._mind_at(handoff, due_ms)
-        if facts.approvals:
-            self.approvals.update(handoff, None, facts)
-        if facts.hold is not None:
-            self._index_nonce(handoff, facts)
-        if facts.ancestors:
-            self._index_descendant(handoff, facts.ancestors, facts)
+        handoffs, free = self._handoffs, []
+        for facts in several:
+            handoff = facts.id
+            taken_up = handoffs[handoff[0]].setdefault(handoff, facts)
+            assert taken_up is facts, "it isn't in memory yet"
+            if claimable(facts, wall_ms):
+                free.append(facts)
+            if (due_ms := next_wall_ms(facts, wall_ms)) is not None:
+                self._mind_at(handoff, due_ms)
+            if facts.approvals:
+                self.approvals.update(handoff, None, facts)
+            if facts.hold is not None:
+                self._index_nonce(handoff, facts)
+            if facts.ancestors:
+                self._index_descendant(handoff, facts.ancestors, facts)
+        self.queue.add_all(free)
+        self.freed.extend(facts.id for facts in free)
 
     def admit(self, facts: Handoff, wall_ms: int) -> None:
-        """As `take_up`, but one that has ended may leave again."""
-        self.take_up(facts, wall_ms)
+        """As `take_up` of these facts, but what has ended may leave again."""
+        self.take_up((facts,), wall_ms)
         if facts.final:
             self._cool(facts.id)
 

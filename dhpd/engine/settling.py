@@ -22,6 +22,8 @@ FLUSH_AFTER_MS = 1_000
 """The table of facts lags this much behind, at least."""
 SETTLED_AT_ONCE = 32
 FLUSH_SLICE = 256
+LOADED_AT_ONCE = 1_000
+"""Of a million, so many are looked at again before they have left the processor's cache."""
 FLUSH_SLICE_WANTED = 2_048
 
 _ENDS_HOLD = frozenset((Orphaned, Released, Failed, Completed, Cancelled, Suspended, Dead))
@@ -52,13 +54,17 @@ class Settling(Serving):
             self.ledger.note_dead(dead, ancestors)
         tail = list(tail)
         changed = dict.fromkeys(entry.handoff for entry in tail)
-        for handoff in facts:
-            self.ledger.take_up(handoff, now.wall_ms)
-            if handoff.status == RUNNING:
-                if handoff.id not in changed:
+        facts = iter(facts)
+        while portion := list(islice(facts, LOADED_AT_ONCE)):
+            self.ledger.take_up(portion, now.wall_ms)
+            for handoff in portion:
+                if handoff.hold is None:
+                    pass
+                elif handoff.status != RUNNING:
+                    if now.wall_ms - handoff.updated_at_ms < NONCE_KEPT_MS:
+                        self.ledger.hold_ended(handoff, now.lease_ms)
+                elif handoff.id not in changed:
                     self._extend(handoff, extensions.pop(handoff.id, None), now)
-            elif handoff.hold is not None and now.wall_ms - handoff.updated_at_ms < NONCE_KEPT_MS:
-                self.ledger.hold_ended(handoff, now.lease_ms)
         # What a forgotten handoff's records added up to is gone, and some of them may be.
         void = {entry.handoff: entry.position for entry in tail if isinstance(entry.record, Forgotten)}
         for entry in tail:

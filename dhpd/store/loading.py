@@ -16,6 +16,8 @@ from .backend import Loaded
 from .connecting import head_of
 from .rows import decode_facts
 
+PORTION_ROWS = 1_000
+
 
 def load(db: sqlite3.Connection) -> Loaded:
     """Everything that a daemon needs in memory, as of one moment."""
@@ -56,10 +58,12 @@ def facts_of(db: sqlite3.Connection, handoffs: Sequence[str]) -> list[Handoff]:
 
 
 def _live_facts(db: sqlite3.Connection) -> list[Handoff]:
+    """All live handoffs, in portions: so no copy of a part outlives the portion that brought it."""
     shared = SharedParts()
-    live = []
-    for (row,) in db.execute(schema.LIVE_FACTS):
-        facts = decode_facts(row)
+    live: list[Handoff] = []
+    rows = db.execute(schema.LIVE_FACTS)
+    while portion := rows.fetchmany(PORTION_ROWS):
+        facts = [decode_facts(row[0]) for row in portion]
         shared.in_new(facts)
-        live.append(facts)
+        live += facts
     return live
