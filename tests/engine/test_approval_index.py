@@ -45,6 +45,26 @@ def test_positions_that_come_in_order_fill_their_chunks() -> None:
     assert [len(chunk.positions) for chunk in found._chunks] == [CHUNK] * 10
 
 
+def test_many_positions_added_at_once_are_as_if_added_one_by_one(rng: random.Random) -> None:
+    found: Positions[str] = Positions()
+    known: set[int] = set()
+    for _ in range(60):
+        first = rng.randrange(20_000)
+        fresh = [each for each in range(first, first + rng.randrange(1_500), 2) if each not in known]
+        if rng.random() < 0.2:
+            rng.shuffle(fresh)
+        found.add_all(fresh, [f"v{each}" for each in fresh])
+        known.update(fresh)
+        for gone in rng.sample(sorted(known), len(known) // 3):
+            found.discard(gone)
+            known.discard(gone)
+    assert list(found.after(-1)) == [(each, f"v{each}") for each in sorted(known)]
+    assert max(len(chunk.values) for chunk in found._chunks) <= CHUNK
+    assert found._lasts == [chunk.positions[-1] for chunk in found._chunks]
+    found.add_all([], [])
+    assert len(list(found.after(-1))) == len(known)
+
+
 def _random_facts(rng: random.Random, number: int, fresh: list[int]) -> Handoff:
     decisions = [None, None, "approved", "denied", "expired"]
     approvals = {

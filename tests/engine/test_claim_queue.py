@@ -115,6 +115,17 @@ def test_what_has_gone_leaves_nothing_behind() -> None:
     assert queued.queue._kinds == {}
 
 
+def test_many_added_at_once_stand_in_their_order_among_those_that_were_there() -> None:
+    queued = Queued()
+    queued.put(handoff(700))
+    many = [handoff(number, kind="ab"[number % 2], priority=number % 3) for number in range(1, 700)]
+    many += [handoff(number, kind="work", orphaned=number % 2 == 1) for number in range(701, 710)]
+    queued.facts.update({facts.id: facts for facts in many})
+    queued.queue.add_all(many)
+    expected = [facts.number for facts in sorted(queued.facts.values(), key=order)]
+    assert queued.drain("a", "b", "work") == expected
+
+
 def test_random_comings_and_goings_keep_the_order(rng: random.Random) -> None:
     for _ in range(50):
         queued = Queued()
