@@ -12,9 +12,9 @@ from .positions import Positions
 
 class ApprovalIndex:
     def __init__(self) -> None:
-        self._names: dict[int, tuple[str, str]] = {}  # By the position of the details: a handoff, and its approval.
-        self._all = Positions()
-        self._open = Positions()
+        # By the position of the details: a handoff, and its approval.
+        self._all: Positions[tuple[str, str]] = Positions()
+        self._open: Positions[tuple[str, str]] = Positions()
 
     def update(self, handoff: str, before: Handoff | None, after: Handoff | None) -> None:
         """The handoff's facts were those, and are these; what has ended has no approvals here."""
@@ -30,19 +30,18 @@ class ApprovalIndex:
 
     def after(self, position: int, *, only_open: bool) -> Iterator[tuple[str, str]]:
         """The approvals asked for after `position`, each by its handoff and its own id; the index mustn't change meanwhile."""
-        for each in (self._open if only_open else self._all).after(position):
-            yield self._names[each]
+        for _, name in (self._open if only_open else self._all).after(position):
+            yield name
 
     def _add(self, handoff: str, approval: ApprovalFacts) -> None:
         position = approval.details_position
-        self._names[position] = handoff, approval.id
-        self._all.add(position)
+        name = handoff, approval.id
+        self._all.add(position, name)
         if approval.decision is None:
-            self._open.add(position)
+            self._open.add(position, name)
 
     def _discard(self, approval: ApprovalFacts) -> None:
         position = approval.details_position
-        del self._names[position]
         self._all.discard(position)
         if approval.decision is None:
             self._open.discard(position)

@@ -183,5 +183,8 @@ class Handoff(Struct, frozen=True, gc=False, array_like=True):
     @property
     def asking(self) -> bool:
         """Whether a question that was asked under the present fence is open."""
-        approvals = (self.approvals or {}).values() if self.open_until_ms else ()
-        return any(approval.decision is None and approval.fence == self.fence for approval in approvals)
+        if not self.open_until_ms:
+            return False
+        return any(
+            approval.decision is None and approval.fence == self.fence for approval in (self.approvals or {}).values()
+        )

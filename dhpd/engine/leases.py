@@ -7,78 +7,64 @@ was. Does not decide what the end of a lease means (`holding`). Pure: lease time
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from .activities import Activities
+from .by_id import ById, by_id
 from .deadlines import Deadlines
 from .facts import Handoff
 
 
-class Lease:
+class Lease(Struct, eq=False, gc=False):
     """One hold's lease. `deadline_ms` is the earliest of its own end, its session's grace's, and the stall clock's.
 
     While its holder waits for a person (`asking`) the stall clock stands; and while it waits for `verdicts`, up to
     `verdict_due_ms`, the lease's own end and the stall clock's don't count.
-    `activities` are those said under this fence; `refusal` is the last refused result, by its hash, and the connection that
-    it came over, as long as the answer may have been lost with that one; `checked` are the capabilities (domain and
-    resource) whose check is on record under this fence. `given_up`: its session has said goodbye, and it ends by a release.
+    `refusal` is the last refused result, by its hash, and the connection that it came over, as long as the answer may have
+    been lost with that one. `given_up`: its session has said goodbye, and it ends by a release. `older` is the lease of the
+    handoff's hold before, as long as that one's end isn't on disk.
     """
 
-    __slots__ = (
-        "activities",
-        "asking",
-        "away_since_ms",
-        "checked",
-        "deadline_entry",
-        "deadline_ms",
-        "detached",
-        "end_ms",
-        "extension_open",
-        "fence",
-        "given_up",
-        "grace_end_ms",
-        "handoff",
-        "refusal",
-        "session",
-        "stall_end_ms",
-        "stall_ms",
-        "token",
-        "ttl_ms",
-        "verdict_due_ms",
-        "verdicts",
-        "verdicts_since_ms",
-    )
+    handoff: str
+    fence: int
+    ttl_ms: int
+    session: str
+    detached: bool
+    end_ms: int
+    token: str | None = None
+    deadline_ms: int = 0
+    deadline_entry: int = 0
+    grace_end_ms: int | None = None
+    away_since_ms: int = 0
+    extension_open: bool = False
+    stall_ms: int | None = None
+    stall_end_ms: int | None = None
+    asking: bool = False
+    verdicts: int = 0
+    verdicts_since_ms: int = 0
+    verdict_due_ms: int = 0
+    refusal: tuple[str, int] | None = None
+    given_up: bool = False
+    older: "Lease | None" = None
+    _activities: Activities | None = None
+    _checked: set[tuple[str, str]] | None = None
 
-    def __init__(
-        self,
-        handoff: str,
-        fence: int,
-        ttl_ms: int,
-        session: str,
-        detached: bool,
-        end_ms: int,
-        token: str | None = None,
-    ) -> None:
-        self.handoff = handoff
-        self.fence = fence
-        self.ttl_ms = ttl_ms
-        self.session = session
-        self.detached = detached
-        self.token = token
-        self.end_ms = end_ms
-        self.deadline_ms = end_ms
-        self.deadline_entry = 0
-        self.grace_end_ms: int | None = None
-        self.away_since_ms = 0
-        self.extension_open = False
-        self.stall_ms: int | None = None
-        self.stall_end_ms: int | None = None
-        self.asking = False
-        self.verdicts = 0
-        self.verdicts_since_ms = 0
-        self.verdict_due_ms = 0
-        self.activities = Activities()
-        self.refusal: tuple[str, int] | None = None
-        self.checked: set[tuple[str, str]] = set()
-        self.given_up = False
+    def __post_init__(self) -> None:
+        self.deadline_ms = self.end_ms
+
+    @property
+    def activities(self) -> Activities:
+        """Those said under this fence."""
+        if self._activities is None:  # Most leases see none.
+            self._activities = Activities()
+        return self._activities
+
+    @property
+    def checked(self) -> set[tuple[str, str]]:
+        """The capabilities (domain and resource) whose check is on record under this fence."""
+        if self._checked is None:
+            self._checked = set()
+        return self._checked
 
     def live(self, now_ms: int) -> bool:
         """Whether its holder may still write: at the deadline it may not."""
@@ -91,11 +77,12 @@ class Lease:
 
 class Leases:
     def __init__(self) -> None:
-        self._leases: dict[tuple[str, int], Lease] = {}
+        self._newest: ById[Lease] = by_id()
+        self._count = 0
         self._deadlines: Deadlines[Lease] = Deadlines()
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return self._count
 
     def grant(self, handoff: Handoff, now_ms: int, *, end_ms: int | None = None) -> Lease:
         """The lease of the hold that `handoff` is in now; it ends a ttl from now unless `end_ms` says otherwise."""
@@ -115,13 +102,19 @@ class Leases:
             lease.stall_ms = handoff.budget.stall_ms
             lease.stall_end_ms = now_ms + lease.stall_ms
         lease.deadline_ms = _deadline_ms(lease)
-        self._leases[handoff.id, hold.fence] = lease
+        newest = self._newest[handoff.id[0]]
+        lease.older = newest.get(handoff.id)
+        newest[handoff.id] = lease
+        self._count += 1
         self._deadlines.add(lease)
         return lease
 
     def get(self, handoff: str, fence: int) -> Lease | None:
         """The lease of that hold, ended or not; None once its end is on disk."""
-        return self._leases.get((handoff, fence))
+        lease = self._newest[handoff[0]].get(handoff)
+        while lease is not None and lease.fence != fence:
+            lease = lease.older
+        return lease
 
     def renew(self, lease: Lease, now_ms: int) -> None:
         """A full ttl from now. A session's grace goes on: it ends by a `hello`, not by a renewal."""
@@ -154,7 +147,7 @@ class Leases:
     def let_go(self, lease: Lease, now_ms: int) -> None:
         """The verdict has come. The stall clock stood meanwhile, and if the lease still stands, it is renewed."""
         lease.verdicts -= 1
-        if lease.verdicts or self._leases.get((lease.handoff, lease.fence)) is not lease or not lease.live(now_ms):
+        if lease.verdicts or self.get(lease.handoff, lease.fence) is not lease or not lease.live(now_ms):
             return
         lease.verdict_due_ms = 0
         if lease.stall_end_ms is not None:
@@ -196,13 +189,28 @@ class Leases:
 
     def drop(self, handoff: str, fence: int) -> Lease | None:
         """The hold's end is on disk, or the hold was undone."""
-        lease = self._leases.pop((handoff, fence), None)
+        lease = self.get(handoff, fence)
         if lease is not None:
+            self._count -= 1
             self._deadlines.remove(lease)
+            self._unlink(lease)
         return lease
 
-    def due(self, now_ms: int) -> Iterator[Lease]:
-        """Each lease that has reached its deadline, once."""
+    def _unlink(self, lease: Lease) -> None:
+        shard = self._newest[lease.handoff[0]]
+        newer = shard[lease.handoff]
+        if newer is lease:
+            del shard[lease.handoff]
+            if lease.older is not None:
+                shard[lease.handoff] = lease.older
+            return
+        while newer.older is not lease:
+            assert newer.older is not None, "it is one of them"
+            newer = newer.older
+        newer.older = lease.older
+
+    def due(self, now_ms: int) -> Iterator[Lease | None]:
+        """Each lease that has reached its deadline, once; None: none was found for a while (`Deadlines.due`)."""
         return self._deadlines.due(now_ms)
 
     def mind_again(self, lease: Lease) -> None:

@@ -6,13 +6,18 @@ step, for a change and for its undo alike. Pure.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+
+from msgspec import Struct
 
 from .approval_index import ApprovalIndex
+from .by_id import ById, by_id
 from .claim_queue import ClaimQueue, order
 from .deadlines import Deadlines
 from .facts import DEAD, RUNNING, STATUSES, Handoff, Status
 from .holding import claimable
+from .sharing import SharedParts
 from .suspending import next_wall_ms
 
 MAX_COLD_HANDOFFS = 1024
@@ -23,26 +28,22 @@ _Names = OrderedDict[str, None]  # A set, of which the first one is found at onc
 _NonceKey = tuple[str | None, str, str]  # A token's name, a worker, and its claim's nonce.
 
 
-class WallDue:
+class WallDue(Struct, eq=False, gc=False):
     """When something of a handoff is due next by the wall clock: a delay's end, a wake-up, a cap, an approval's expiry."""
 
-    __slots__ = ("deadline_entry", "deadline_ms", "handoff")
-
-    def __init__(self, handoff: str, deadline_ms: int) -> None:
-        self.handoff = handoff
-        self.deadline_ms = deadline_ms
-        self.deadline_entry = 0
+    handoff: str
+    deadline_ms: int
+    deadline_entry: int = 0
 
 
 class Ledger:
     def __init__(self) -> None:
-        self._handoffs: dict[str, Handoff] = {}
-        self.get: Callable[[str], Handoff | None] = self._handoffs.get
-        """The handoff's facts, if it is in memory."""
+        self._handoffs: ById[Handoff] = by_id()
+        self._shared = SharedParts()
         self._cold: OrderedDict[str, None] = OrderedDict()  # Ended, and so in the table: may leave memory at any time.
         self._dirty: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """From which position and lease time on the table of facts lacks a handoff's records; the oldest first."""
-        self._wall: dict[str, WallDue] = {}
+        self._wall: ById[WallDue] = by_id()
         self._wall_dues: Deadlines[WallDue] = Deadlines()
         self._descendants: dict[str, _Names] = {}
         self._dead_descendants: dict[str, _Names] = {}  # In memory or not: a redrive brings them back.
@@ -50,43 +51,67 @@ class Ledger:
         self.approvals = ApprovalIndex()
         self._nonces: dict[_NonceKey, tuple[str, int]] = {}
         self._ended_nonces: deque[tuple[int, _NonceKey, tuple[str, int]]] = deque()
-        self.queue = ClaimQueue(self._handoffs.get)
+        self.queue = ClaimQueue(self.get)
         self.counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
         self.freed: list[str] = []  # Became claimable since the waiters were last served.
 
     def __iter__(self) -> Iterator[Handoff]:
-        return iter(self._handoffs.values())
+        return chain.from_iterable(shard.values() for shard in self._handoffs.values())
 
     def __len__(self) -> int:
-        return len(self._handoffs)
+        return sum(map(len, self._handoffs.values()))
+
+    def get(self, handoff: str) -> Handoff | None:
+        """The handoff's facts, if it is in memory."""
+        return self._handoffs[handoff[0]].get(handoff)
 
     def put(self, handoff: str, facts: Handoff | None, wall_ms: int) -> None:
         """These are its facts from now on; None: there is no such handoff (a dispatch was undone)."""
-        before = self._handoffs.get(handoff)
+        shard = self._handoffs[handoff[0]]
+        before = shard.get(handoff)
         if before is not None and facts is not None and _indexed_alike(before, facts):
-            self._handoffs[handoff] = facts
+            shard[handoff] = facts
             return
         self._cold.pop(handoff, None)  # The table's facts are no longer the present ones.
         self._awaited.discard(handoff)
         if facts is None:
-            self._handoffs.pop(handoff, None)
+            shard.pop(handoff, None)
         else:
-            self._handoffs[handoff] = facts
+            if before is None:
+                self._shared.in_new((facts,))
+            elif facts.hold is not None and facts.hold is not before.hold:
+                self._shared.in_hold(facts.hold)
+            shard[handoff] = facts
         if before is not None:
             self.counts[before.status] -= 1
         if facts is not None:
             self.counts[facts.status] += 1
         self._index(handoff, before, facts, wall_ms)
 
-    def take_up(self, facts: Handoff, wall_ms: int) -> None:
-        """Its facts were read from the store, and it stays in memory; it was counted already."""
-        assert facts.id not in self._handoffs
-        self._handoffs[facts.id] = facts
-        self._index(facts.id, None, facts, wall_ms)
+    def take_up(self, several: Iterable[Handoff], wall_ms: int) -> None:
+        """These facts were read from the store, and stay in memory; they were counted already."""
+        # As `_index` where there was nothing before, but quicker: a start does this a million times.
+        handoffs, free = self._handoffs, []
+        for facts in several:
+            handoff = facts.id
+            taken_up = handoffs[handoff[0]].setdefault(handoff, facts)
+            assert taken_up is facts, "it isn't in memory yet"
+            if claimable(facts, wall_ms):
+                free.append(facts)
+            if (due_ms := next_wall_ms(facts, wall_ms)) is not None:
+                self._mind_at(handoff, due_ms)
+            if facts.approvals:
+                self.approvals.update(handoff, None, facts)
+            if facts.hold is not None:
+                self._index_nonce(handoff, facts)
+            if facts.ancestors:
+                self._index_descendant(handoff, facts.ancestors, facts)
+        self.queue.add_all(free)
+        self.freed.extend(facts.id for facts in free)
 
     def admit(self, facts: Handoff, wall_ms: int) -> None:
-        """As `take_up`, but one that has ended may leave again."""
-        self.take_up(facts, wall_ms)
+        """As `take_up` of these facts, but what has ended may leave again."""
+        self.take_up((facts,), wall_ms)
         if facts.final:
             self._cool(facts.id)
 
@@ -96,7 +121,7 @@ class Ledger:
 
     def stored(self, facts: Handoff, *, awaited: bool) -> None:
         """The store's table has these facts; what has ended, isn't `awaited` and hasn't changed since may leave memory."""
-        if facts.final and self._handoffs.get(facts.id) is facts:
+        if facts.final and self.get(facts.id) is facts:
             if awaited:
                 self._awaited.add(facts.id)
             else:
@@ -112,13 +137,13 @@ class Ledger:
         """As `get`, for what is about to be needed: if it has ended, others leave memory before it."""
         if handoff in self._cold:
             self._cold.move_to_end(handoff)
-        return self._handoffs.get(handoff)
+        return self._handoffs[handoff[0]].get(handoff)
 
     def _cool(self, handoff: str) -> None:
         self._cold[handoff] = None
         while len(self._cold) > MAX_COLD_HANDOFFS:
             oldest, _ = self._cold.popitem(last=False)
-            del self._handoffs[oldest]
+            del self._handoffs[oldest[0]][oldest]
 
     def descendants(self, handoff: str) -> Collection[str]:
         """Its children, and theirs in turn, that haven't ended."""
@@ -162,11 +187,17 @@ class Ledger:
             self._nonces.setdefault(key, grant)
             self._ended_nonces.append((lease_ms, key, grant))
 
-    def wall_due(self, wall_ms: int) -> Iterator[Handoff]:
-        """Each handoff of which something is due by the wall clock, once; what is due after that is to be minded (`mind`)."""
+    def wall_due(self, wall_ms: int) -> Iterator[Handoff | None]:
+        """Each handoff of which something is due by the wall clock, once; what is due after that is to be minded (`mind`).
+
+        None: none was found for a while (`Deadlines.due`).
+        """
         for due in self._wall_dues.due(wall_ms):
-            del self._wall[due.handoff]
-            yield self._handoffs[due.handoff]
+            if due is None:
+                yield None
+                continue
+            del self._wall[due.handoff[0]][due.handoff]
+            yield self._handoffs[due.handoff[0]][due.handoff]
 
     def ripen(self, facts: Handoff, wall_ms: int) -> None:
         """If its delay is over it is claimable."""
@@ -179,7 +210,7 @@ class Ledger:
 
     def minds(self, handoff: str) -> bool:
         """Whether anything of it is, or will be, due by the wall clock."""
-        return handoff in self._wall
+        return handoff in self._wall[handoff[0]]
 
     def next_wall_ms(self) -> int | None:
         """When something is due next by the wall clock, at the earliest."""
@@ -203,47 +234,48 @@ class Ledger:
     def take_dirty(self, limit: int, position: int) -> tuple[list[Handoff], dict[str, tuple[int, int]], int]:
         """Up to `limit` handoffs for the table of facts, longest waiting first, and how far the table then is."""
         taken = dict(self._dirty.popitem(last=False) for _ in range(min(limit, len(self._dirty))))
-        facts = [found for handoff in taken if (found := self._handoffs.get(handoff)) is not None]
+        facts = [found for handoff in taken if (found := self.get(handoff)) is not None]
         oldest = next(iter(self._dirty.values()), None)
         return facts, taken, position if oldest is None else oldest[0] - 1
 
     def _index(self, handoff: str, before: Handoff | None, facts: Handoff | None, wall_ms: int) -> None:
         queued = before is not None and self.queue.holds(before)
-        if (
-            before is None
-            or facts is None
-            or not queued
-            or order(facts) != order(before)
-            or not claimable(facts, wall_ms)
-        ):
+        free = facts is not None and claimable(facts, wall_ms)
+        if before is None or facts is None or not queued or not free or order(facts) != order(before):
             if before is not None and queued:
                 self.queue.remove(before)
-            if facts is not None and claimable(facts, wall_ms):
+            if facts is not None and free:
                 self._enqueue(facts)
-        self.approvals.update(handoff, before, facts)
+        if (before is not None and before.approvals) or (facts is not None and facts.approvals):
+            self.approvals.update(handoff, before, facts)
         self._mind(handoff, facts, wall_ms)
-        hold = None if facts is None or facts.status != RUNNING else facts.hold
-        if hold is not None and hold.nonce is not None:
-            self._nonces[hold.token, hold.worker, hold.nonce] = (handoff, hold.fence)
-        self._index_descendant(handoff, before, facts)
+        self._index_nonce(handoff, facts)
+        if (known := facts or before) is not None and known.ancestors:
+            self._index_descendant(handoff, known.ancestors, facts)
 
     def _mind(self, handoff: str, facts: Handoff | None, wall_ms: int) -> None:
         """Minds what is due next, instead of what was minded before."""
-        if (due := self._wall.pop(handoff, None)) is not None:
+        if (due := self._wall[handoff[0]].pop(handoff, None)) is not None:
             self._wall_dues.remove(due)
-        due_ms = None if facts is None else next_wall_ms(facts, wall_ms)
-        if due_ms is not None:
-            due = self._wall[handoff] = WallDue(handoff, due_ms)
-            self._wall_dues.add(due)
+        if facts is not None and (due_ms := next_wall_ms(facts, wall_ms)) is not None:
+            self._mind_at(handoff, due_ms)
+
+    def _mind_at(self, handoff: str, due_ms: int) -> None:
+        due = self._wall[handoff[0]][handoff] = WallDue(handoff, due_ms)
+        self._wall_dues.add(due)
 
     def _enqueue(self, facts: Handoff) -> None:
         self.queue.add(facts)
         self.freed.append(facts.id)
 
-    def _index_descendant(self, handoff: str, before: Handoff | None, facts: Handoff | None) -> None:
-        known = facts if facts is not None else before
+    def _index_nonce(self, handoff: str, facts: Handoff | None) -> None:
+        hold = None if facts is None or facts.status != RUNNING else facts.hold
+        if hold is not None and hold.nonce is not None:
+            self._nonces[hold.token, hold.worker, hold.nonce] = (handoff, hold.fence)
+
+    def _index_descendant(self, handoff: str, ancestors: Iterable[str], facts: Handoff | None) -> None:
         live, dead = facts is not None and not facts.final, facts is not None and facts.status == DEAD
-        for ancestor in known.ancestors if known is not None else ():
+        for ancestor in ancestors:
             _put(self._descendants, ancestor, handoff, belongs=live)
             _put(self._dead_descendants, ancestor, handoff, belongs=dead)
 

@@ -108,23 +108,25 @@ class Serving(Core):
 
     def ends(self, now: Now) -> Iterator[None]:
         """Ends what is due at `now`, step by step: each is like a command of its own, and others may come in between."""
-        due = self.leases.due(now.lease_ms)
         ended = 0
-        while self.available and (lease := next(due, None)) is not None:
-            facts = self.ledger.get(lease.handoff)
-            if facts is not None and facts.status == RUNNING and facts.fence == lease.fence:
+        for lease in self.leases.due(now.lease_ms) if self.available else ():
+            facts = None if lease is None else self.ledger.get(lease.handoff)
+            if lease is not None and facts is not None and facts.status == RUNNING and facts.fence == lease.fence:
                 self.expire(facts, lease, now)
                 ended += 1
                 if ended % SERVED_AFTER_ENDS == 0:
                     self.serve(now)
-                yield
+            yield
+            if not self.available:  # Before another one is taken from what is minded.
+                break
         for _ in self.settle_all_due(now):
             ended += 1
             if ended % SERVED_AFTER_ENDS == 0:
                 self.serve(now)
             yield
         for waiter in self.waiting.due(now.lease_ms):
-            self.end_wait(waiter, now)
+            if waiter is not None:
+                self.end_wait(waiter, now)
             yield
         for _ in self.go_on(now):
             yield
@@ -153,6 +155,9 @@ class Serving(Core):
         put_off: list[str] = []
         try:
             for due in self.ledger.wall_due(now.wall_ms):
+                if due is None:
+                    yield
+                    continue
                 facts = self.settle_due(due, now) if self.available else due
                 self.ledger.ripen(facts, now.wall_ms)
                 if self.available:
@@ -194,7 +199,7 @@ class Serving(Core):
         """A session's last connection has ended at `since_ms` (lease time): its leases are in their grace, unless it comes back."""
         absence = session.absences
         yield
-        for number, lease in enumerate(list(session.leases.values()), 1):
+        for number, lease in enumerate(list(session.leases), 1):
             if not session.away or session.absences != absence:
                 return
             if self.leases.get(lease.handoff, lease.fence) is lease:

@@ -27,7 +27,7 @@ def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
     core.sessions.introduce(to.connection, None if request.client is UNSET else request.client)
     if session.away:
         session.away = False
-        for lease in session.leases.values():
+        for lease in session.leases:
             core.leases.restore(lease, now.lease_ms)
     if left is not None:
         core.backlog.begin(core.part(left, now.lease_ms, local=local), now)
@@ -61,7 +61,7 @@ def goodbye(core: Settling, request: Goodbye, to: Address, now: Now) -> None:
 
 def _end_session(core: Settling, session: Session, to: Address) -> Steps:
     """What it holds isn't its own from the beginning on: whoever looks at one of these leases meanwhile finds it released."""
-    leases = list(session.leases.values())
+    leases = list(session.leases)
     for lease in leases:
         lease.given_up = True
     try:

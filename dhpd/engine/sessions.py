@@ -21,7 +21,7 @@ def disconnect_grace_ms(ttl_ms: int, *, local: bool) -> int:
 
 
 class Session:
-    """One client process, as the daemon sees it. `leases` holds those that hang on it, by (handoff, fence).
+    """One client process, as the daemon sees it. `leases` are those that hang on it.
 
     `token` is the name of the token whose it is (None: no token is in use); `asked_as` are names under which its connections
     asked for approvals before they said `hello`. `away`: it has had connections, and has none; `absences` is how often that came.
@@ -35,7 +35,7 @@ class Session:
         self.asked_as: set[str] = set()
         self.anonymous = True  # Until a `hello`: it hears no events.
         self.connections: set[int] = set()
-        self.leases: dict[tuple[str, int], Lease] = {}
+        self.leases: dict[Lease, None] = {}  # A set, in the order in which they came.
         self.away = False
         self.absences = 0
 
@@ -95,9 +95,9 @@ class Sessions:
             if old.anonymous and old.token == token:
                 if old.name in self._asked_as.get(connection, ()):
                     session.asked_as.add(old.name)
-                for key, lease in old.leases.items():
+                for lease in old.leases:
                     lease.session = session.name
-                    session.leases[key] = lease
+                session.leases.update(old.leases)
                 old.leases.clear()
             if not old.connections:
                 left = old if old.leases else None
@@ -143,7 +143,7 @@ class Sessions:
     def attach(self, lease: Lease) -> None:
         """The lease hangs on its session from now on."""
         if not lease.detached:
-            self._named(lease.session, lease.token).leases[lease.handoff, lease.fence] = lease
+            self._named(lease.session, lease.token).leases[lease] = None
 
     def adopt(self, lease: Lease, connection: int) -> bool:
         """The lease hangs on the connection's session from now on, if its own has no connection left; tells whether."""
@@ -159,7 +159,7 @@ class Sessions:
         """The lease is gone."""
         session = self._by_name.get(lease.session)
         if session is not None:
-            session.leases.pop((lease.handoff, lease.fence), None)
+            session.leases.pop(lease, None)
             self._forget_if_empty(session)
 
     def _part(self, session: Session) -> None:

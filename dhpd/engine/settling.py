@@ -22,6 +22,8 @@ FLUSH_AFTER_MS = 1_000
 """The table of facts lags this much behind, at least."""
 SETTLED_AT_ONCE = 32
 FLUSH_SLICE = 256
+LOADED_AT_ONCE = 1_000
+"""Of a million, so many are looked at again before they have left the processor's cache."""
 FLUSH_SLICE_WANTED = 2_048
 
 _ENDS_HOLD = frozenset((Orphaned, Released, Failed, Completed, Cancelled, Suspended, Dead))
@@ -43,18 +45,26 @@ class Settling(Serving):
         """Takes up what the store holds: the table of facts, the journal after it, and the leases' extensions.
 
         `facts` holds all live handoffs, and those ended ones that `tail` speaks of; `counts` is of the whole table, and so are
-        `dead_children`: the ancestors of each dead handoff that has any.
+        `dead_children`: the ancestors of each dead handoff that has any. Of `extensions` those are left that belong to none.
         """
         # A record that alone could not be stored has used up its position: the table may cover it, and it is never given out again.
         self.journal = Journal(max(head, covered), covered)
         self.ledger.counts.update(counts)
         for dead, ancestors in dead_children.items():
             self.ledger.note_dead(dead, ancestors)
-        for handoff in facts:
-            self.ledger.take_up(handoff, now.wall_ms)
-            if handoff.status != RUNNING and now.wall_ms - handoff.updated_at_ms < NONCE_KEPT_MS:
-                self.ledger.hold_ended(handoff, now.lease_ms)
         tail = list(tail)
+        changed = dict.fromkeys(entry.handoff for entry in tail)
+        facts = iter(facts)
+        while portion := list(islice(facts, LOADED_AT_ONCE)):
+            self.ledger.take_up(portion, now.wall_ms)
+            for handoff in portion:
+                if handoff.hold is None:
+                    pass
+                elif handoff.status != RUNNING:
+                    if now.wall_ms - handoff.updated_at_ms < NONCE_KEPT_MS:
+                        self.ledger.hold_ended(handoff, now.lease_ms)
+                elif handoff.id not in changed:
+                    self._extend(handoff, extensions.pop(handoff.id, None), now)
         # What a forgotten handoff's records added up to is gone, and some of them may be.
         void = {entry.handoff: entry.position for entry in tail if isinstance(entry.record, Forgotten)}
         for entry in tail:
@@ -68,11 +78,10 @@ class Settling(Serving):
                     self.ledger.hold_ended(after, now.lease_ms)
             self.ledger.mark_dirty(entry.handoff, entry.position, now.lease_ms)
         self.ledger.freed.clear()
-        held = [handoff for handoff in self.ledger if handoff.status == RUNNING]
-        for handoff in held:
-            self._extend(handoff, extensions.get(handoff.id), now)
-        running = {handoff.id for handoff in held}
-        self.journal.gathering.freed.extend(handoff for handoff in extensions if handoff not in running)
+        for name in changed:
+            if (present := self.ledger.get(name)) is not None and present.status == RUNNING:
+                self._extend(present, extensions.pop(name, None), now)
+        self.journal.gathering.freed.extend(extensions)
 
     def _extend(self, handoff: Handoff, extension: Extension | None, now: Now) -> None:
         """A lease that lived when the daemon ended gets a full ttl by the wall clock, once: a crash loop adds nothing."""

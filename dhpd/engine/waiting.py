@@ -233,8 +233,8 @@ class Waiting:
         waited_for = (self._by_handoff, self._for_orphan, self._for_result, self._for_decision)
         return any(handoff in lines for lines in waited_for)
 
-    def due(self, now_ms: int) -> Iterator[Waiter]:
-        """Each waiter whose wait is over, once."""
+    def due(self, now_ms: int) -> Iterator[Waiter | None]:
+        """Each waiter whose wait is over, once; None: none was found for a while (`Deadlines.due`)."""
         return self._deadlines.due(now_ms)
 
     def next_ms(self) -> int | None:

@@ -14,14 +14,15 @@ from typing import TypeVar
 import aiosqlite
 
 from dhpd.engine.facts import CheckpointFacts, Handoff
-from dhpd.engine.journal import Batch, Extension
+from dhpd.engine.journal import Batch
 from dhpd.engine.lookups import ListLookup
-from dhpd.engine.records import Checkpointed, Entry, Redriven, decode_record
+from dhpd.engine.records import Checkpointed, Redriven, decode_record
 
 from . import schema
 from .appending import append
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
 from .connecting import connect, connect_readers, head_of, prepare, read, run
+from .loading import facts_of, load
 from .long_reads import scan, walk
 from .pruning import FirstInUse, prune
 from .rows import decode_facts
@@ -77,7 +78,7 @@ class SqliteStore:
             await connection.close()
 
     async def load(self) -> Loaded:
-        return await self._read_page(_load)
+        return await self._read_page(load)
 
     async def append(self, batch: Batch, expected_head: int) -> Appended:
         try:
@@ -104,7 +105,7 @@ class SqliteStore:
         return head
 
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
-        return await self._look_up(lambda db: _facts_of(db, handoffs))
+        return await self._look_up(lambda db: facts_of(db, handoffs))
 
     async def payloads(self, positions: Sequence[int]) -> dict[int, bytes]:
         def found(db: sqlite3.Connection) -> dict[int, bytes]:
@@ -162,39 +163,3 @@ class SqliteStore:
 
     def _keep_wal(self) -> WriteAheadLog:
         return WriteAheadLog(lambda work: read(self._aside, work), lambda work: read(self._writer, work))
-
-
-def _load(db: sqlite3.Connection) -> Loaded:
-    db.execute("begin")  # One snapshot.
-    try:
-        covered, purged_fence = (db.execute(schema.META, (name,)).fetchone()[0] for name in ("covered", "purged_fence"))
-        facts = [decode_facts(row[0]) for row in db.execute(schema.LIVE_FACTS)]
-        tail = [
-            Entry(position, handoff.hex(), prev, anchor, decode_record(body), b"" if has_payload else None)
-            for position, handoff, prev, anchor, body, has_payload in db.execute(schema.TAIL, (covered,))
-        ]
-        known = {handoff.id for handoff in facts}
-        facts.extend(_facts_of(db, sorted({entry.handoff for entry in tail} - known)))
-        return Loaded(
-            head=head_of(db),
-            covered=covered,
-            purged_fence=purged_fence,
-            counts=dict(db.execute(schema.COUNTS).fetchall()),
-            dead_children={
-                facts.id: facts.ancestors
-                for facts in (decode_facts(row[0]) for row in db.execute(schema.DEAD_CHILDREN))
-            },
-            facts=facts,
-            tail=tail,
-            extensions={
-                handoff.hex(): Extension(handoff.hex(), fence, until_ms)
-                for handoff, fence, until_ms in db.execute(schema.EXTENSIONS)
-            },
-        )
-    finally:
-        db.execute("rollback")
-
-
-def _facts_of(db: sqlite3.Connection, handoffs: Sequence[str]) -> list[Handoff]:
-    found = (db.execute(schema.FACTS_OF, (bytes.fromhex(handoff),)).fetchone() for handoff in handoffs)
-    return [decode_facts(row[0]) for row in found if row is not None]

@@ -15,31 +15,54 @@ from tests.engine.test_claim_queue import handoff
 
 
 def test_positions_are_those_of_a_sorted_list_whatever_happens(rng: random.Random) -> None:
-    found, known = Positions(), set[int]()
+    found, known = Positions[str](), set[int]()
     for _ in range(20_000):
         position = rng.randrange(5_000)
         if position in known:
             found.discard(position)
             known.discard(position)
         elif rng.random() < 0.7:
-            found.add(position)
+            found.add(position, f"v{position}")
             known.add(position)
         else:
             found.discard(position)
-    assert list(found.after(-1)) == sorted(known)
+    assert list(found.after(-1)) == [(each, f"v{each}") for each in sorted(known)]
     for after in range(-1, 5_001, 37):
-        assert list(found.after(after)) == sorted(each for each in known if each > after)
-    assert max(map(len, found._chunks)) <= CHUNK
+        assert [each for each, _ in found.after(after)] == sorted(each for each in known if each > after)
+    assert all((each in found) == (each in known) for each in range(5_000))
+    assert found.first() == (min(known), f"v{min(known)}")
+    assert max(len(chunk.values) for chunk in found._chunks) <= CHUNK
     for position in known:
         found.discard(position)
-    assert found._chunks == []
+    assert not found
+    assert (found._chunks, found._lasts) == ([], [])
 
 
 def test_positions_that_come_in_order_fill_their_chunks() -> None:
-    found = Positions()
+    found: Positions[None] = Positions()
     for position in range(10 * positions.CHUNK):
-        found.add(position)
-    assert [len(chunk) for chunk in found._chunks] == [CHUNK] * 10
+        found.add(position, None)
+    assert [len(chunk.positions) for chunk in found._chunks] == [CHUNK] * 10
+
+
+def test_many_positions_added_at_once_are_as_if_added_one_by_one(rng: random.Random) -> None:
+    found: Positions[str] = Positions()
+    known: set[int] = set()
+    for _ in range(60):
+        first = rng.randrange(20_000)
+        fresh = [each for each in range(first, first + rng.randrange(1_500), 2) if each not in known]
+        if rng.random() < 0.2:
+            rng.shuffle(fresh)
+        found.add_all(fresh, [f"v{each}" for each in fresh])
+        known.update(fresh)
+        for gone in rng.sample(sorted(known), len(known) // 3):
+            found.discard(gone)
+            known.discard(gone)
+    assert list(found.after(-1)) == [(each, f"v{each}") for each in sorted(known)]
+    assert max(len(chunk.values) for chunk in found._chunks) <= CHUNK
+    assert found._lasts == [chunk.positions[-1] for chunk in found._chunks]
+    found.add_all([], [])
+    assert len(list(found.after(-1))) == len(known)
 
 
 def _random_facts(rng: random.Random, number: int, fresh: list[int]) -> Handoff:

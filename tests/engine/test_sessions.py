@@ -239,5 +239,5 @@ def test_a_session_known_from_before_a_restart_waits_for_its_client() -> None:
     sessions.attach(held)
     sessions.open(1)
     session, left = sessions.hello(1, "mine")
-    assert (list(session.leases.values()), left) == ([held], None)
+    assert (list(session.leases), left) == ([held], None)
     assert sessions.connections() == 1
