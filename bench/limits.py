@@ -28,7 +28,7 @@ from bench.figures import Figure
 from bench.generator import Load, run
 from bench.setting import Setting
 from dhpd.engine.records import Checkpointed, encode_record
-from dhpd.store import schema
+from dhpd.store.appending import insert
 from dhpd.store.connecting import prepare
 
 ROOT = Path(__file__).parents[1]
@@ -157,7 +157,7 @@ def commit_for(file: Path, rows: int, payload_bytes: int, seconds: float) -> flo
         batch = [_row(at, handoffs, record, payload) for at in range(position + 1, position + rows + 1)]
         begun = time.perf_counter_ns()
         db.execute("begin immediate")
-        db.executemany(schema.INSERT_RECORD, batch)
+        insert(db, batch)
         db.execute("commit")
         spent_ns += time.perf_counter_ns() - begun
         position += rows

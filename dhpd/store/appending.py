@@ -5,7 +5,9 @@ with whatever stands and falls with it. All of it runs on the writer's thread.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
 
 from dhpd.engine.binding import groups
 from dhpd.engine.journal import Batch
@@ -21,7 +23,7 @@ def append(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Appended
     """The whole batch in one transaction; where that fails for another cause than the disk, handoff by handoff."""
     _begin(db, expected_head)
     try:
-        db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in batch.entries])
+        insert(db, [record_row(entry) for entry in batch.entries])
         forget(db, batch.entries)
         _write_behind(db, batch, frozenset())
     except _NOT_THE_DISK:
@@ -42,7 +44,7 @@ def _append_each(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Ap
         for entries in groups(batch.entries):
             db.execute("savepoint handoffs")
             try:
-                db.executemany(schema.INSERT_RECORD, [record_row(entry) for entry in entries])
+                insert(db, [record_row(entry) for entry in entries])
                 forget(db, entries)
             except _NOT_THE_DISK:
                 db.execute("rollback to handoffs")
@@ -55,6 +57,17 @@ def _append_each(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Ap
         raise DiskError(str(error), frozenset(failed)) from error
     kept = [entry.position for entry in batch.entries if entry.handoff not in failed]
     return Appended(max(kept, default=expected_head), frozenset(failed))
+
+
+def insert(db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Rows of `journal`. Many with one statement: at each the interpreter's lock is given up and taken back, and the loop
+    wants it too.
+    """
+    at = 0
+    for many, statement in schema.INSERT_RECORDS.items():
+        while len(rows) - at >= many:
+            db.execute(statement, list(chain.from_iterable(rows[at : at + many])))
+            at += many
 
 
 _NOT_THE_DISK = (

@@ -49,7 +49,10 @@ insert into meta values ('covered', 0), ('head', 0), ('purged_fence', 0);
 """
 CREATE = CREATE_JOURNAL + CREATE_FACTS + CREATE_REST
 
-INSERT_RECORD = "insert into journal values (?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_RECORDS = {
+    many: "insert into journal values " + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * many) for many in (32, 8, 1)
+}
+"""By the number of rows, the largest first."""
 
 PUT_FACTS = """
 insert into handoffs (number, id, status, kind, holder, facts, parent, acked_at_ms, prune_below)
