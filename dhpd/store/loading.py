@@ -43,7 +43,7 @@ def load(db: sqlite3.Connection) -> Loaded:
             facts=facts,
             tail=tail,
             extensions={
-                handoff.hex(): Extension(handoff.hex(), fence, until_ms)
+                (name := handoff.hex()): Extension(name, fence, until_ms)
                 for handoff, fence, until_ms in db.execute(schema.EXTENSIONS)
             },
         )
