@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from dhp_protocol.decoding import RequestFault, decode_request
 from dhp_protocol.errors import DHPError, Overloaded
 from dhp_protocol.framing import Fault, Frame, Framer, encode_frame
-from dhp_protocol.messages import AnyRequest, RequestId
+from dhp_protocol.messages import AnyRequest, Hello, RequestId
 from dhp_protocol.replies import error_reply_body
 from dhpd.config import Config
 
@@ -27,6 +27,8 @@ DRAIN_S = 1.0
 """How long a connection that is closed after an answer is still read from, so that the answer arrives."""
 UNREAD_S = 30.0
 """How long a peer that has ended its input may leave its answers unread."""
+FRAMES_AT_ONCE = 8
+"""So many are read before they are handed over."""
 LONG_READ_BYTES = 64 * 1024
 """A read of so many bytes always lines up: the loop would read on for as long as the peer sends."""
 
@@ -81,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._framer = Framer(config.max_frame_bytes)
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
+        self._taken: list[tuple[AnyRequest, bool]] = []  # Read, and about to be handed over.
         self._taken_bytes = 0  # Since there was last nothing to answer.
         self._more = False  # There may be frames in the framer that haven't been taken in.
         self._long: asyncio.Task[None] | None = None  # Takes in a long frame; those behind it wait in the framer.
@@ -157,10 +160,13 @@ class Connection(asyncio.Protocol):
             self._take(item)
             if self._closing:  # Nothing after what closes is taken in, and its answer ends the connection.
                 break
-            many = self.unanswered >= self._few_requests or self._taken_bytes >= self._max_bytes
-            if ((many or self._long is not None or self._unread_answers) and self._full()) or is_over():
-                self._more = self._framer.held_bytes > 0
-                break
+            over = is_over()
+            if over or len(self._taken) >= FRAMES_AT_ONCE or self._may_be_full():
+                self._hand_over()
+                if over or self._full():
+                    self._more = self._framer.held_bytes > 0
+                    break
+        self._hand_over()
         self._worked()
 
     # --- the desk's side ---------------------------------------------------------------------------------------------
@@ -220,6 +226,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, item: Frame | Fault) -> None:
         if isinstance(item, Fault):
+            self._hand_over()
             self.send_error(UNSET, item.error, item.counted)
             if item.close:
                 self._closing = True
@@ -229,14 +236,27 @@ class Connection(asyncio.Protocol):
         self.unanswered += 1
         self._taken_bytes += len(body)
         if len(body) > LONG_BODY_BYTES:
+            self._hand_over()
             self._long = asyncio.get_running_loop().create_task(self._take_long(item))
             return
         try:
             request = decode_request(body, self._max_depth)
         except RequestFault as fault:
+            self._hand_over()
             self._answer_fault(fault, item.counted)
         else:
-            self._desk.request(self, request, item.counted)
+            self._taken.append((request, item.counted))
+            if isinstance(request, Hello):  # How long the next frame may be depends on it.
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Takes what was read to the desk, in order. Reading some, and then handing them over, is quicker than one by one."""
+        if self._taken:
+            taken, self._taken = self._taken, []
+            for request, counted in taken:
+                if self._closing:
+                    break
+                self._desk.request(self, request, counted)
 
     async def _take_long(self, frame: Frame) -> None:
         try:
@@ -257,11 +277,16 @@ class Connection(asyncio.Protocol):
         self.unanswered -= 1
         self.send_error(fault.request_id, fault.error, counted)
 
+    def _may_be_full(self) -> bool:
+        """Whether `_full` has to be asked."""
+        few = self.unanswered < self._few_requests and self._taken_bytes < self._max_bytes
+        return not few or self._long is not None or self._unread_answers
+
     def _full(self) -> bool:
         """Whether what is taken in and not answered, or not read by the peer, has reached its bound."""
         if self._long is not None or self._unread_answers:
             return True
-        if self.unanswered < self._few_requests and self._taken_bytes < self._max_bytes:
+        if not self._may_be_full():
             return False
         if self._desk.is_full(self):
             return True

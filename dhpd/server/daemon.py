@@ -191,9 +191,13 @@ class Daemon:
         self._ticker.reconsider()
 
     def _committed(self, batch: Batch | None) -> None:
-        self._desk.answers.deliver()
+        # The next batch is on its way before the answers go out: the disk doesn't wait for that.
+        asyncio.get_running_loop().call_soon(self._tell)
         if batch is not None:
             self._desk.watches.committed(batch)
+
+    def _tell(self) -> None:
+        self._desk.answers.deliver()
         self._ticker.reconsider()
 
     def _ticked(self) -> None:

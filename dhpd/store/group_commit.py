@@ -82,8 +82,7 @@ class GroupCommit:
         self._engine.committed(self._now(), appended.failed)
         self.commits += 1
         self.records += len(batch.entries)
-        # The next batch is on its way before this one is told of: the disk doesn't wait for the answers to go out.
-        asyncio.get_running_loop().call_soon(self._after_commit, batch)
+        self._after_commit(batch)
 
     async def _settle(self, batch: Batch, failed: frozenset[str]) -> None:
         """Finds out what is on disk, for as long as it takes; until then the engine takes nothing."""

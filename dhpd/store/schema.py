@@ -50,7 +50,8 @@ insert into meta values ('covered', 0), ('head', 0), ('purged_fence', 0);
 CREATE = CREATE_JOURNAL + CREATE_FACTS + CREATE_REST
 
 INSERT_RECORDS = {
-    many: "insert into journal values " + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * many) for many in (32, 8, 1)
+    many: "insert into journal values " + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * many)
+    for many in (64, 32, 16, 8, 4, 2, 1)
 }
 """By the number of rows, the largest first."""
 
