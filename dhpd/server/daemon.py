@@ -191,8 +191,11 @@ class Daemon:
         self._ticker.reconsider()
 
     def _committed(self, batch: Batch | None) -> None:
-        # The next batch is on its way before the answers go out: the disk doesn't wait for that.
-        asyncio.get_running_loop().call_soon(self._tell)
+        journal = self._engine.journal
+        if journal.gathering.empty and not journal.sealed:
+            self._tell()
+        else:  # The next batch is on its way before the answers go out: the disk doesn't wait for that.
+            asyncio.get_running_loop().call_soon(self._tell)
         if batch is not None:
             self._desk.watches.committed(batch)
 
