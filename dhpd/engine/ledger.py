@@ -190,13 +190,13 @@ class Ledger:
     def wall_due(self, wall_ms: int) -> Iterator[Handoff | None]:
         """Each handoff of which something is due by the wall clock, once; what is due after that is to be minded (`mind`).
 
-        None: none was found for a while (`Deadlines.due`).
+        Until then `minds` still tells that something is, so that whoever looks at what was put off sees to it. None: none was
+        found for a while (`Deadlines.due`).
         """
         for due in self._wall_dues.due(wall_ms):
             if due is None:
                 yield None
                 continue
-            del self._wall[due.handoff[0]][due.handoff]
             yield self._handoffs[due.handoff[0]][due.handoff]
 
     def ripen(self, facts: Handoff, wall_ms: int) -> None:
@@ -281,7 +281,10 @@ class Ledger:
 
 
 def _indexed_alike(before: Handoff, facts: Handoff) -> bool:
-    """Whether it runs, and nothing that an index goes by has changed: so it is with checkpoints and amounts."""
+    """Whether it runs, and nothing that an index goes by has changed: so it is with checkpoints and amounts.
+
+    What else moves the wall-clock cap (`first_claimed_at_ms`, `dead_ms`) changes with the hold, or with the status.
+    """
     return (
         before.status == RUNNING == facts.status
         and before.hold is facts.hold

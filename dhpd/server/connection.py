@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
         if self._taken:
             taken, self._taken = self._taken, []
             for request, counted in taken:
-                if self._closing:
+                if self._closing:  # By a hello that was refused, behind which nothing was read.
                     break
                 self._desk.request(self, request, counted)
 

@@ -22,7 +22,6 @@ OPS = frozenset(cls.__struct_config__.tag for cls in get_args(AnyRequest))
 TEXT_STEP_BYTES = 128 * 1024
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _NOTHING = msgspec.Raw(b"")
-_SPENDS = frozenset((Checkpoint, Spend))
 _decode_request = msgspec.json.Decoder(AnyRequest).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -61,8 +60,7 @@ def decode_request(body: bytes, max_depth: int) -> AnyRequest:
         request = _decode_request(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _explained(body, error) from None
-    if len(_encode(request)) != len(body) or type(request.id) is str or type(request) in _SPENDS:
-        check_members(request, body)
+    check_members(request, body)
     return request
 
 
@@ -133,8 +131,9 @@ def decode_typed(body: bytes) -> AnyRequest:
 
 def check_members(request: AnyRequest, body: bytes) -> None:
     """What the types don't tell: no name twice, an `id` and amounts within their bounds; raises `RequestFault`."""
-    # Without spaces nothing is shorter than in its own encoding, so what is as long can't hold a name twice, in any order.
-    if len(_encode(request)) != len(body):
+    # Nothing is shorter than in its own encoding, so what is as long can't hold a name twice, in any order. But for an error
+    # without a message: its encoding says an empty one.
+    if type(request) is Fail or len(_encode(request)) != len(body):
         doubled = doubled_member(body) or _doubled_inside(request, body)
         if doubled is not None:
             raise _doubled(doubled, request.id)

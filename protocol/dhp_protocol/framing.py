@@ -78,13 +78,12 @@ class Framer:
         """Takes in `data` and looks at none of it yet."""
         if self._closed:
             return
+        self._trim()
         if not self._buffer:
             self._buffer = data
             return
-        self._trim()
         if not isinstance(self._buffer, bytearray):
-            self._buffer = bytearray(memoryview(self._buffer)[self._start :])
-            self._start = 0
+            self._buffer = bytearray(self._buffer)
         self._buffer += data
 
     def next(self) -> Frame | Fault | None:
@@ -126,8 +125,11 @@ class Framer:
         """Lets go of what has been yielded: many connections say nothing for long."""
         if self._start == len(self._buffer):
             self._drop()
-        elif isinstance(self._buffer, bytearray):
-            del self._buffer[: self._start]
+        elif self._start:
+            if isinstance(self._buffer, bytearray):
+                del self._buffer[: self._start]
+            else:
+                self._buffer = bytearray(memoryview(self._buffer)[self._start :])
             self._start = 0
 
     def _drop(self) -> None:

@@ -4,9 +4,9 @@ import pytest
 from msgspec import Raw
 
 from dhp_protocol.errors import LeaseLost
-from dhp_protocol.messages import BudgetAdd, Checkpoint, Claim, History, Release, Suspend
+from dhp_protocol.messages import BudgetAdd, Checkpoint, Claim, Dispatch, History, Release, Suspend
 from dhp_protocol.replies import LeaseLostEvent
-from tests.support.engine_world import TTL_MS, World
+from tests.support.engine_world import TTL_MS, Outcome, World
 
 CAPPED_MS = 10_000
 CAPPED = Raw(b'{"max_wallclock_ms":10000,"max_attempts":9}')
@@ -101,3 +101,20 @@ def test_a_claim_that_waits_for_it_hears_of_its_end() -> None:
     world.advance(CAPPED_MS)
     world.commit()
     assert call.answer.code == "not_claimable"
+
+
+def test_a_write_past_its_moment_is_late_though_a_tick_has_put_that_off() -> None:
+    world = World()
+    handoff = world.dispatch(budget=CAPPED)
+    fence = world.claim(handoff, ttl_ms=2 * CAPPED_MS)
+    world.send(Dispatch(kind="other", inputs=Raw(b"{}")))
+    world.take()
+    world.lose_or_keep(Outcome.FAILS)
+    world.jump(CAPPED_MS)
+    tick = world.engine.tick_in_steps(world.now)
+    next(tick)  # While the store is away nothing can end.
+    world.find_out()
+    with pytest.raises(LeaseLost) as caught:
+        world.run(Checkpoint(handoff=handoff, fence=fence, state=Raw(b"{}")))
+    assert caught.value.details["why"] == "dead"
+    tick.close()

@@ -195,3 +195,28 @@ def test_a_body_with_any_bytes_changed_is_a_request_or_a_refusal(data: st.DataOb
         body[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
         body = body or bytearray(b"{")
     assert refusal_of(bytes(body)) in REFUSALS
+
+
+@pytest.mark.parametrize(
+    ("members", "doubled"),
+    [
+        ('"error":{"type":"abc","type":"xyz"}', "error.type"),
+        ('"id":123456,"id":789012,"error":{"type":"abc"}', "id"),
+        ('"fence":45678,"error":{"type":"abc"},"retry":true', "fence"),
+    ],
+)
+def test_a_doubled_name_is_found_where_a_failure_has_no_message(members: str, doubled: str) -> None:
+    for spaces in range(32):  # So that the text is as long as whatever it might be taken for.
+        text = f'{{"op":"fail","handoff":"{"a" * 64}","fence":1,{members}{" " * spaces}}}'
+        with pytest.raises(RequestFault) as refusal:
+            decode_request(text.encode(), MAX_DEPTH)
+        assert refusal.value.error.details["member"] == doubled
+
+
+@pytest.mark.parametrize("case", [p for p in parameters("requests") if "op" in p.values[0]])
+def test_no_request_is_shorter_than_in_its_own_encoding(case: Case) -> None:
+    """On this rests that one which is as long holds no name twice. (A failure is always looked into.)"""
+    body = spelled(case["body"])
+    if case["op"] == "fail":
+        return
+    assert len(msgspec.json.encode(decode_request(body, MAX_DEPTH))) <= len(body)

@@ -1,5 +1,6 @@
 """Framing: the vectors, in whatever pieces they arrive, and what is held of an unfinished frame."""
 
+import gc
 import random
 from collections.abc import Iterable
 from itertools import pairwise
@@ -125,3 +126,11 @@ def test_after_a_fault_that_closes_nothing_is_taken_in() -> None:
     assert not list(framer.feed(b"2 {}\n"))
     assert framer.held_bytes == 0
     assert not list(framer.finish())
+
+
+def test_of_a_read_that_ends_in_the_middle_of_a_frame_only_that_is_kept() -> None:
+    framer = Framer(1_000)
+    read = b"2 {}\n" * 10_000 + b"2"
+    assert len(list(framer.feed(read))) == 10_000
+    assert framer.held_bytes == 1
+    assert not any(read is held for held in gc.get_referents(framer.__dict__)), "many connections say nothing for long"
