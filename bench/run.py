@@ -9,7 +9,10 @@ A part that needs something that can't be had here is named and left out. Exit c
 """
 
 import argparse
+import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -50,8 +53,6 @@ ONCE: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "resume": resume.measure,
     **{f"{peer.NAME}-resume": peer.measure_resume for peer in (dhp_protocol, dbos)},
     "sizes": sizes.measure,
-    "dhp-protocol-resume": dhp_protocol.measure_resume,
-    "dbos-resume": dbos.measure_resume,
 }
 
 
@@ -189,6 +190,11 @@ def _peers(figures: list[Figure]) -> dict[str, Peer]:
 def draw(report: Report, target: Path) -> None:
     """matplotlib is in the benchmark's own environment, so a process of its own draws."""
     python = WORK / "venv" / "bin" / "python"
+    if environment.version(python, "matplotlib") is None:
+        say(
+            f"no picture: matplotlib isn't installed in the benchmark's environment ({WORK / environment.LOG} says why)"
+        )
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run([python, PICTURE, target], input=msgspec.json.encode(report), check=False)
     say(f"{target} drawn" if done.returncode == 0 else f"no picture: {python} {PICTURE.name} failed")
@@ -199,8 +205,8 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one short round and small sizes, to see that all works")
     parser.add_argument("--only", nargs="+", metavar="PART", choices=parts, default=parts, help=f"of {' '.join(parts)}")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"default {ROUNDS}")
-    parser.add_argument("--seconds", type=float, metavar="S", help=f"of each rate; default {SECONDS}")
+    parser.add_argument("--rounds", type=_rounds, metavar="N", help=f"default {ROUNDS}")
+    parser.add_argument("--seconds", type=_seconds, metavar="S", help=f"of each rate; default {SECONDS}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps the figures")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draws them (PNG)")
     arguments = parser.parse_args(words)
@@ -209,5 +215,47 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     return arguments
 
 
+def _rounds(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of rounds: it must be 1 or more")
+    return int(word)
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = math.nan
+    if not 0.01 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{word!r} is no time: it must lie between 0.01 and 3600 seconds")
+    return seconds
+
+
+def _stopped(number: int, frame: object) -> None:
+    """As Ctrl-C: everything that was started is ended on the way out."""
+    raise KeyboardInterrupt
+
+
+def run_as_program(words: list[str]) -> int:
+    """`main`, and one sentence where it can't be carried out or is stopped."""
+    signal.signal(signal.SIGTERM, _stopped)
+    # Settings of whoever runs this, DHPD_POWER_SAFE=false among them, aren't those of the daemon that is measured.
+    for name in [name for name in os.environ if name.startswith("DHPD_")]:
+        say(f"{name} isn't heeded: the daemon runs as it comes")
+        del os.environ[name]
+    try:
+        return main(words)
+    except KeyboardInterrupt:
+        say("stopped: nothing was kept")
+        return 130
+    except (environment.EnvironmentFault, generator.GeneratorFault) as fault:
+        say(f"The benchmark can't be run: {fault}")
+    except OSError as error:
+        say(
+            f"The benchmark can't be run: {error.filename or 'a file'}: {error.strerror}. It writes to {WORK}, and to the files that are named."
+        )
+    return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_as_program(sys.argv[1:]))

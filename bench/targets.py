@@ -141,7 +141,16 @@ COMPARISONS = (
     _lives_to("dbos, 8 processes, as many steps", "dbos/life/8p"),
     _lives_to("beanstalkd, no checkpoints", "beanstalkd/life/64x1"),
     _lives_to("Redis streams, no checkpoints", "redis-streams/life/64x1"),
-    Comparison("from kill -9 to resumed, quicker: dhp-protocol", f"{DHP_PROTOCOL}/resume/p50", "ours/resume/p50"),
+    Comparison(
+        "from kill -9 to resumed, quicker: dhp-protocol, its default lease",
+        f"{DHP_PROTOCOL}/resume/p50",
+        "ours/resume/p50",
+    ),
+    Comparison(
+        "from kill -9 to resumed, quicker: dhp-protocol, its shortest lease",
+        f"{DHP_PROTOCOL}/resume-short-lease/p50",
+        "ours/resume/p50",
+    ),
 )
 
 

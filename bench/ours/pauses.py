@@ -12,6 +12,7 @@ to run and had no core, by the kernel's account.
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -161,4 +162,5 @@ def _without_core_s(descriptor: int) -> float:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word.
     knock_on(sys.argv[1], int(sys.argv[2]))

@@ -12,5 +12,6 @@ from bench.setting import Setting
 
 def measure(setting: Setting) -> Iterator[Figure]:
     times = sorted(killed_worker(setting.folder / "resume"))
-    yield Figure("ours/resume/p50", times[len(times) // 2], "ms")
-    yield Figure("ours/resume/p99", times[-1], "ms", f"the worst of {len(times)}")
+    note = f"of {len(times)} kills, over loopback, where the daemon sees the connections end: no lease is waited for"
+    yield Figure("ours/resume/p50", times[len(times) // 2], "ms", note)
+    yield Figure("ours/resume/max", times[-1], "ms", note)

@@ -54,6 +54,8 @@ class Subject:
 
     def __enter__(self) -> "Subject":
         self._daemon.start()
+        with WireClient(self.address) as client:  # What isn't synced before it is answered isn't what is measured here.
+            assert client.call("health")["durability"] == "power loss"
         self._meet()
         return self
 
