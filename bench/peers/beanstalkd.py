@@ -5,6 +5,7 @@ tube of its own, as each of ours has a handoff.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from bench import debian
 from bench.figures import Figure
@@ -29,11 +30,8 @@ LOADS = (
 def measure(setting: Setting) -> Iterator[Figure]:
     """Rates per second and latencies of each of LOADS, each with a fresh server. Raises `Unavailable` without beanstalkd."""
     program, version = debian.program("beanstalkd", "beanstalkd", "-v", setting.debian)
-    for number, load in enumerate(LOADS):
-        folder = setting.folder / f"{NAME}-{number}"
-        folder.mkdir()
-        with servers.serving(program, _arguments, b"list-tube-used\r\n", b"USING", folder) as address:
-            yield from loads.measured(setting, NAME, load, address, note=version)
+    serving = partial(servers.serving, program, _arguments, b"list-tube-used\r\n", b"USING")
+    yield from loads.measured(setting, NAME, LOADS, serving, note=version)
 
 
 def _arguments(port: int) -> list[str]:

@@ -6,12 +6,14 @@ environment, so it needs nothing but the standard library.
 An operation counts when it ends within the window: that favours nobody, however long one operation takes.
 """
 
+import argparse
 import multiprocessing
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 FORK = multiprocessing.get_context("fork")
 START_SOON_S = 0.02
@@ -22,6 +24,19 @@ time of an operation runs from its turn to the asking for the next."""
 
 Work = Callable[[int, Turns], None]
 """What one process does: given its number, it prepares, takes its turns and does one operation in each."""
+
+
+def arguments(modes: Iterable[str]) -> argparse.ArgumentParser:
+    """What every worker program is told: what to do and where, with how many processes, for how long, on how much."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=tuple(modes))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--warmup", type=float, default=0.5)
+    parser.add_argument("--bytes", type=int, default=1024)
+    parser.add_argument("--checkpoints", type=int, default=10)
+    return parser
 
 
 class CrewFault(Exception):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dbos import DBOS
 
-from bench.peers.crew import FORK, Turns, crew, described
+from bench.peers.crew import FORK, Turns, arguments, crew, described
 
 STEPS_PER_WORKFLOW = 100
 RESUMES = 3
@@ -185,14 +185,7 @@ MODES = {mode.__name__: mode for mode in (checkpoints, life, resume)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=MODES)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--warmup", type=float, default=0.5)
-    parser.add_argument("--bytes", type=int, default=1024)
-    parser.add_argument("--checkpoints", type=int, default=10)
+    parser = arguments(MODES)
     parser.add_argument("--journal", choices=("wal", "delete"), default="wal")
     options = parser.parse_args()
     settings = prepare(options.folder, options.journal)

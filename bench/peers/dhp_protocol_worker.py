@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable
 from math import ceil
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import dhp
 
-from bench.peers.crew import FORK, Turns, crew, described
+from bench.peers.crew import FORK, Turns, arguments, crew, described
 
 LONG = dhp.DHPConfig(lease_interval_s=3600.0)
 SCHEMA = {"type": "object"}
@@ -189,14 +188,7 @@ MODES = {mode.__name__: mode for mode in (checkpoints, heartbeats, life, history
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=MODES)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--warmup", type=float, default=0.5)
-    parser.add_argument("--bytes", type=int, default=1024)
-    parser.add_argument("--checkpoints", type=int, default=10)
+    parser = arguments(MODES)
     parser.add_argument("--history", type=int, default=10_000)
     parser.add_argument("--interval", type=float, default=2.0)
     parser.add_argument("--missed", type=int, default=3)

@@ -3,7 +3,9 @@
 Owns the names of these figures. Does not own the generator, nor the server.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -23,7 +25,20 @@ class PeerLoad(Struct, frozen=True):
     depth: int
 
 
-def measured(setting: Setting, peer: str, load: PeerLoad, address: str, note: str) -> Iterator[Figure]:
+Serving = Callable[[Path], AbstractContextManager[str]]
+"""A fresh server in an empty folder; gives its address."""
+
+
+def measured(setting: Setting, peer: str, loads: Sequence[PeerLoad], serving: Serving, note: str) -> Iterator[Figure]:
+    """The figures of each load, each with a server of its own."""
+    for number, load in enumerate(loads):
+        folder = setting.folder / f"{peer}-{number}"
+        folder.mkdir()
+        with serving(folder) as address:
+            yield from _measured(setting, peer, load, address, note)
+
+
+def _measured(setting: Setting, peer: str, load: PeerLoad, address: str, note: str) -> Iterator[Figure]:
     """`peers/PEER/WORK/WxD/{rate,p50,p99}` with payloads of 1 KB; raises where anything was answered otherwise than it should."""
     told = generator.run(setting, load.mode, address, connections=load.connections, depth=load.depth, bytes=KILOBYTE)
     name = f"peers/{peer}/{load.work}/{load.connections}x{load.depth}"

@@ -5,6 +5,7 @@ its own, as each of ours has a handoff.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from bench import debian
 from bench.figures import Figure
@@ -39,11 +40,8 @@ LOADS = (
 def measure(setting: Setting) -> Iterator[Figure]:
     """Rates per second and latencies of each of LOADS, each with a fresh server. Raises `Unavailable` without Redis."""
     program, version = debian.program("redis-server", "redis-server", "--version", setting.debian)
-    for number, load in enumerate(LOADS):
-        folder = setting.folder / f"{NAME}-{number}"
-        folder.mkdir()
-        with servers.serving(program, _arguments, b"PING\r\n", b"+PONG", folder) as address:
-            yield from loads.measured(setting, NAME, load, address, note=_short(version))
+    serving = partial(servers.serving, program, _arguments, b"PING\r\n", b"+PONG")
+    yield from loads.measured(setting, NAME, LOADS, serving, note=_short(version))
 
 
 def _arguments(port: int) -> list[str]:
