@@ -50,11 +50,8 @@ def refuse_at_a_cap(
 
 def _sums_shown(core: Settling, facts: Handoff) -> list[Handoff]:
     """The ancestors whose caps count as well. A refusal shows their sums, and so waits for the newest of them."""
-    if not facts.ancestors:
-        core.looked_at = facts
-        return []
     ancestors = core.ancestors(facts)
-    core.looked_at = max((facts, *ancestors), key=lambda seen: seen.position)
+    core.looked_at = max((facts, *ancestors), key=lambda seen: seen.position) if ancestors else facts
     return ancestors
 
 
@@ -63,7 +60,7 @@ def spend_with_ancestors(
 ) -> Handoff:
     """Applies `changes`, and counts `amounts` against every ancestor in the same commit."""
     after = core.change(facts.id, facts, changes, now)
-    if facts.ancestors and amounts:
+    if amounts:
         for ancestor in core.ancestors(facts):
             core.change(ancestor.id, ancestor, (decide_ancestor_spending(ancestor, facts.id, amounts, now),), now)
     return after

@@ -79,8 +79,8 @@ class Core:
 
     def look(self, handoff: str, now: Now) -> Handoff:
         """The handoff as it is at `now`: a lease that has reached its deadline has ended, whether or not a tick saw it."""
-        facts = self.ledger.get(handoff)
-        if facts is None and (facts := self.find(handoff)) is None:
+        facts = self.find(handoff)
+        if facts is None:
             raise NotFound("There is no such handoff: compare the id, or dispatch it.", handoff=handoff)
         if facts.status == RUNNING:
             lease = self.leases.get(handoff, facts.fence)
@@ -167,10 +167,8 @@ class Core:
         waiter: Waiter | None = None,
     ) -> None:
         """Answers with what was seen of one handoff (None: of nothing that could be taken back)."""
-        if facts is None:
-            self.journal.emit(Reply(to, answer, waiter=waiter))
-        else:
-            self.journal.emit(Reply(to, answer, facts.position, facts.id, False, waiter))
+        position, handoff = (0, None) if facts is None else (facts.position, facts.id)
+        self.journal.emit(Reply(to, answer, position, handoff, waiter=waiter))
 
     def reply_of_all(
         self,

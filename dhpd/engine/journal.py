@@ -43,7 +43,6 @@ class Batch:
         "facts",
         "flushed",
         "freed",
-        "full",
         "last_position",
         "outputs",
         "size_bytes",
@@ -60,13 +59,16 @@ class Batch:
         self.covers: int | None = None
         self.last_position = position
         self.size_bytes = 0
-        self.full = False
-        """Whether the next command begins a new batch."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""
         return not (self.entries or self.facts or self.extended or self.freed or self.covers is not None)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next command begins a new batch."""
+        return len(self.entries) >= MAX_BATCH_ENTRIES or self.size_bytes >= MAX_BATCH_BYTES
 
 
 class Journal:
@@ -111,7 +113,6 @@ class Journal:
         batch.last_position = entry.position
         size_bytes = ENTRY_OVERHEAD_BYTES + (len(entry.payload) if entry.payload is not None else 0)
         batch.size_bytes += size_bytes
-        batch.full = batch.size_bytes >= MAX_BATCH_BYTES or len(batch.entries) >= MAX_BATCH_ENTRIES
         self.queued_bytes += size_bytes
 
     def pending_of(self, handoff: str) -> list[Entry]:

@@ -137,7 +137,7 @@ class Ledger:
         """As `get`, for what is about to be needed: if it has ended, others leave memory before it."""
         if handoff in self._cold:
             self._cold.move_to_end(handoff)
-        return self._handoffs[handoff[0]].get(handoff)
+        return self.get(handoff)
 
     def _cool(self, handoff: str) -> None:
         self._cold[handoff] = None
@@ -218,8 +218,7 @@ class Ledger:
 
     def mark_dirty(self, handoff: str, position: int, lease_ms: int) -> None:
         """The table of facts lacks this handoff's records from `position` on."""
-        if handoff not in self._dirty:
-            self._dirty[handoff] = (position, lease_ms)
+        self._dirty.setdefault(handoff, (position, lease_ms))
 
     def mark_dirty_again(self, handoffs: dict[str, tuple[int, int]], durable: int) -> None:
         """A batch that carried these facts failed, and positions after `durable` will be given out again."""

@@ -116,11 +116,10 @@ class Engine(Settling):
                 raise StoreUnavailable("The store can't be reached: try again.", after_ms=200)
             if kind in _ADDS_BYTES and self.journal.queued_bytes > self.settings.max_queued_bytes:
                 raise _overloaded()
-            if kind in _FENCED:  # Every operation with a fence comes through here.
-                facts = self.looked_at = self.ledger.get(asked.handoff)
-                # A lease's end changes nothing about whose it was.
-                if facts is not None and facts.hold is not None and facts.hold.token != to.caller.token:
-                    check_fence_owner(facts, asked.fence, to.caller)
+            if kind in _FENCED and (facts := self.ledger.get(asked.handoff)) is not None:
+                # Every operation with a fence comes through here. A lease's end changes nothing about whose it was.
+                self.looked_at = facts
+                check_fence_owner(facts, asked.fence, to.caller)
             if prepared is UNSET:
                 _OPERATIONS[type(request)](self, request, to, now)
             else:

@@ -12,7 +12,7 @@ from dhp_protocol.errors import InvalidRequest, NotFound, WrongState
 from dhp_protocol.messages import Resume, Suspend
 
 from .approvals import decide_approval_expiry, decision_of
-from .facts import FINAL, PENDING, SUSPENDED, Handoff
+from .facts import PENDING, SUSPENDED, Handoff
 from .fencing import check_fence
 from .moments import Now
 from .records import Change, Dead, Resumed, Suspended
@@ -22,6 +22,7 @@ FOREIGN_REASONS = ("exported", "imported")
 
 
 _NEVER_MS = 2**63
+"""Later than any moment."""
 
 
 def decide_suspend(handoff: Handoff, request: Suspend, now: Now) -> Sequence[Change]:
@@ -81,14 +82,14 @@ def next_wall_ms(handoff: Handoff, wall_ms: int) -> int | None:
 
     A delay that is over at `wall_ms` has been seen to; anything else that is past is due at once.
     """
-    if handoff.status in FINAL:
+    if handoff.final:
         return None
     soonest_ms = handoff.open_until_ms or _NEVER_MS
     if handoff.status == PENDING and handoff.not_before_ms > wall_ms:
         soonest_ms = min(soonest_ms, handoff.not_before_ms)
     elif handoff.status == SUSPENDED and handoff.wake_at_ms:
         soonest_ms = min(soonest_ms, handoff.wake_at_ms)
-    if handoff.budget.max_wallclock_ms is not None and (end_ms := wallclock_end_ms(handoff)) is not None:
+    if (end_ms := wallclock_end_ms(handoff)) is not None:
         soonest_ms = min(soonest_ms, end_ms)
     return None if soonest_ms == _NEVER_MS else soonest_ms
 

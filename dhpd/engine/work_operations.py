@@ -47,8 +47,7 @@ def checkpoint(core: Settling, request: Checkpoint, to: Address, now: Now) -> No
         facts = spend_with_ancestors(core, facts, (Change(record, decision.state),), amounts, now)
     lease = core.renew(facts, now)
     if record is not None:
-        if lease.stall_ms is not None:
-            core.leases.moved(lease, now.lease_ms)
+        core.leases.moved(lease, now.lease_ms)
         if request.activity is not UNSET:  # A checkpoint sent again isn't another activity.
             note_activity(core, facts, lease, request.activity, now)
     core.reply(to, decision.answer, facts)

@@ -21,7 +21,6 @@ MAX_REFUSALS = 3
 
 STRANGER = Caller(None, ())
 """Whoever hasn't said hello where a token is required."""
-STRANGER.may_ask = frozenset()
 
 
 class Admission:

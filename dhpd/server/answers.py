@@ -58,8 +58,6 @@ class Answers:
     def deliver(self) -> None:
         """Sends whatever may leave."""
         ready = self._engine.journal.ready
-        if not ready:
-            return
         touched: dict[int, Connection] = {}
         while ready:
             output = ready.popleft()

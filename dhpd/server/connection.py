@@ -36,6 +36,9 @@ LONG_READ_BYTES = 64 * 1024
 class Desk(Protocol):
     """Who takes the requests."""
 
+    max_prepared: int
+    """A connection with fewer unanswered requests isn't full."""
+
     def opened(self, connection: "Connection") -> bool:
         """A connection has come; False: there is no room for it."""
 
@@ -47,9 +50,6 @@ class Desk(Protocol):
 
     def waiting(self, connection: "Connection") -> int:
         """How many of the connection's unanswered requests wait for something that others do."""
-
-    max_prepared: int
-    """A connection with fewer unanswered requests isn't full."""
 
     def is_full(self, connection: "Connection") -> bool:
         """Whether as much of the connection's is being prepared as may be; `flush` is called when that is over."""
@@ -76,8 +76,6 @@ class Connection(asyncio.Protocol):
         self._config = config
         self._turns = turns
         self._long_frames = long_frames
-        self._max_depth = config.max_depth
-        self._max_requests = config.max_inflight_requests
         self._few_requests = min(desk.max_prepared, config.max_inflight_requests)
         self._max_bytes = config.max_inflight_bytes
         self._framer = Framer(config.max_frame_bytes)
@@ -187,14 +185,13 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Writes what was gathered, in one go."""
         if self._out:
-            data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
+            data = b"".join(self._out)
             self._out.clear()
             if self._transport is not None and not self._transport.is_closing() and not self._ended:
                 self._transport.write(data)
         if self._paused:
             self._consider_reading()
-        if self._input_ended or self._closing:
-            self._end_when_answered()
+        self._end_when_answered()
 
     def bound_frames(self, max_bytes: int) -> None:
         """From the next frame on, a body may have so many bytes."""
@@ -240,7 +237,7 @@ class Connection(asyncio.Protocol):
             self._long = asyncio.get_running_loop().create_task(self._take_long(item))
             return
         try:
-            request = decode_request(body, self._max_depth)
+            request = decode_request(body, self._config.max_depth)
         except RequestFault as fault:
             self._hand_over()
             self._answer_fault(fault, item.counted)
@@ -284,28 +281,25 @@ class Connection(asyncio.Protocol):
 
     def _full(self) -> bool:
         """Whether what is taken in and not answered, or not read by the peer, has reached its bound."""
-        if self._long is not None or self._unread_answers:
-            return True
         if not self._may_be_full():
             return False
-        if self._desk.is_full(self):
+        if self._long is not None or self._unread_answers or self._desk.is_full(self):
             return True
         in_flight = self.unanswered - self._desk.waiting(self)
         if in_flight <= 0:
             self._taken_bytes = 0
-        return in_flight >= self._max_requests or self._taken_bytes >= self._max_bytes
+        return in_flight >= self._config.max_inflight_requests or self._taken_bytes >= self._max_bytes
 
     def _worked(self) -> None:
         self._desk.worked()
-        if self._out or self._closing or self._input_ended:
-            self.flush()
+        self.flush()
         self._consider_reading()
         if self._eof:
             self._consider_end()
 
     def _consider_end(self) -> None:
         """Once all that came before the end of the input has been taken in, the input has ended."""
-        if not self._eof or self._input_ended or self._more or self._long is not None:
+        if self._input_ended or self._more or self._long is not None:
             return
         for fault in self._framer.finish():
             self._take(fault)
@@ -341,7 +335,7 @@ class Connection(asyncio.Protocol):
             self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
 
     def _end_when_answered(self) -> None:
-        if self.unanswered <= 0 and not self._more and not self._out:
+        if (self._input_ended or self._closing) and self.unanswered <= 0 and not self._more and not self._out:
             self._end()
 
     def _end(self) -> None:

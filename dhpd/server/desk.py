@@ -164,14 +164,12 @@ class Desk:
         if isinstance(request, Hello):
             self._greet(connection, request, counted)
             return
-        caller = self._admission.caller(connection.number)
-        to = Address(connection.number, request.id, counted, caller)
-        if type(request) not in caller.may_ask:
-            try:  # Here too, so that nothing is prepared for whoever may not ask for it.
-                _check_caller(request, caller)
-            except DHPError as error:
-                self._engine.reply(to, error)
-                return
+        to = Address(connection.number, request.id, counted, self._admission.caller(connection.number))
+        try:
+            _check_caller(request, to.caller)  # Here too, so that nothing is prepared for whoever may not ask for it.
+        except DHPError as error:
+            self._engine.reply(to, error)
+            return
         if isinstance(request, Dispatch):
             self._claim_order.dispatch_came(to)
         elif isinstance(request, Claim) and request.handoff is UNSET and self._claim_order.holds_back(request, to):

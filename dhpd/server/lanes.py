@@ -9,10 +9,9 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from itertools import count
-from operator import attrgetter
 from typing import Any, Protocol
 
-from msgspec import UnsetType
+from msgspec import UNSET
 
 from dhp_protocol.errors import DHPError
 from dhp_protocol.messages import AnyRequest, ApprovalDecide, ApprovalWait, Dispatch, Watch
@@ -131,19 +130,9 @@ class Lanes:
 
 def lane_of(request: Queued) -> str:
     """Which requests of one connection keep their order: those about the same handoff. `""`: this one is about none."""
-    named = _NAMED_BY.get(type(request))
-    if named is None:
-        named = _NAMED_BY[type(request)] = _named_by(type(request))
-    return named(request) or (ANY_HANDOFF if type(request) is Dispatch else "")
-
-
-def _named_by(kind: type[Queued]) -> Callable[[Any], str | UnsetType]:
-    """How a request of this kind tells which handoff it is about; UNSET or `""`: it tells none."""
-    if kind in (ApprovalWait, ApprovalDecide):
-        return lambda request: handoff_of(request.approval)
-    if kind is Watch or not hasattr(kind, "handoff"):
-        return lambda _: ""
-    return attrgetter("handoff")
-
-
-_NAMED_BY: dict[type[Queued], Callable[[Any], str | UnsetType]] = {}
+    if isinstance(request, (ApprovalWait, ApprovalDecide)):
+        return handoff_of(request.approval)
+    handoff = getattr(request, "handoff", UNSET)
+    if handoff is not UNSET and not isinstance(request, Watch):
+        return str(handoff)
+    return ANY_HANDOFF if isinstance(request, Dispatch) else ""

@@ -61,6 +61,10 @@ Find = Callable[[], Prepared | UnsetType | ToGet]
 """What the engine needs beside the request, as things are now (UNSET: nothing)."""
 
 
+def _nothing() -> UnsetType:
+    return UNSET
+
+
 class Preparing:
     def __init__(self, engine: Engine, store: StoreBackend, clock: Clock, limits: Limits) -> None:
         self.loader = Loader(engine, store, clock)
@@ -78,24 +82,21 @@ class Preparing:
 
     # --- any request --------------------------------------------------------------------------------------------------
 
-    def execute(self, request: AnyRequest | PreparedDispatch, to: Address, find: Find | None = None) -> Work | None:
+    def execute(self, request: AnyRequest | PreparedDispatch, to: Address, find: Find = _nothing) -> Work | None:
         """Carries out a request, or gives the work that does; raises what it is refused with."""
-        if self._engine.missing(request, to.caller):
-            return self._execute_later(request, to, find)
-        found = UNSET if find is None else find()
-        if isinstance(found, ToGet):
+        if self._engine.missing(request, to.caller) or isinstance(found := find(), ToGet):
             return self._execute_later(request, to, find)
         self._engine.execute(request, to, self._clock.now(), found)
         return None
 
-    async def _execute_later(self, request: AnyRequest | PreparedDispatch, to: Address, find: Find | None) -> None:
+    async def _execute_later(self, request: AnyRequest | PreparedDispatch, to: Address, find: Find) -> None:
         lacking: list[str] = []
         while True:
             missing = self._engine.missing(request, to.caller)
             if missing and missing != lacking:  # The store doesn't have what is lacking still.
                 await self.loader.load(missing)
                 lacking = missing
-            elif isinstance(found := UNSET if find is None else find(), ToGet):
+            elif isinstance(found := find(), ToGet):
                 await found.get()
                 lacking = []  # Meanwhile some may have left memory.
             else:

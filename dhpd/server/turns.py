@@ -90,15 +90,13 @@ class Turns:
     def _give_turn(self, taker: Taker) -> None:
         began_s = self._clock_s()
         share_s = PASS_S / (len(self._new) + len(self._going_on) + 1)
-        self._until_s = began_s + (
-            TURN_S if share_s >= TURN_S else share_s if share_s > SHORTEST_TURN_S else SHORTEST_TURN_S
-        )
+        self._until_s = began_s + max(SHORTEST_TURN_S, min(TURN_S, share_s))
         try:
             taker.take_turn(self._is_over)
         finally:
             self._spent_s += self._clock_s() - began_s
             # What is spent is forgotten once it is much: a pass of its own for every little turn would cost more than that.
-            if self._spent_s >= TURN_S and not self._pass_is_due:
+            if self._spent_s >= TURN_S:
                 self._want_pass()
 
     def _is_over(self) -> bool:

@@ -153,8 +153,7 @@ def check_text(body: bytes) -> None:
             body.decode()
         except UnicodeDecodeError as error:
             raise _not_utf8(error.start) from None
-    if b"\n" in body or b"\r" in body:
-        check_line(body)
+    check_line(body)
 
 
 def check_line(text: bytes) -> None:

@@ -182,7 +182,7 @@ class Framer:
                 BadFrame("A counted frame ends with a line feed right after its body; check the length.")
             )
         self._counted = True
-        return end + 1 - start, Frame(_copied(buffer, space + 1, end), True)
+        return end + 1 - start, Frame(bytes(memoryview(buffer)[space + 1 : end]), True)
 
     def _next_bare(self, buffer: bytes | bytearray, start: int, available: int) -> tuple[int, Frame | Fault | None]:
         end = buffer.find(b"\n", start + self._searched_bytes)
@@ -194,7 +194,7 @@ class Framer:
             return 0, None
         self._searched_bytes = 0
         self._counted = False
-        return end + 1 - start, Frame(_copied(buffer, start, start + size), False)
+        return end + 1 - start, Frame(bytes(memoryview(buffer)[start : start + size]), False)
 
     def _skip(self, buffer: bytes | bytearray, start: int, available: int) -> tuple[int, Fault | None]:
         taken = min(available, self._skip_bytes)
@@ -208,10 +208,6 @@ class Framer:
     def _close(self, error: DHPError, *, counted: bool | None = None) -> tuple[int, Fault]:
         self._closed = True
         return 1, Fault(error, self._counted if counted is None else counted, True)
-
-
-def _copied(buffer: bytes | bytearray, start: int, end: int) -> bytes:
-    return bytes(memoryview(buffer)[start:end])
 
 
 def _too_large(limit: int, size: int | None) -> FrameTooLarge:

@@ -365,7 +365,7 @@ def reply_body(request_id: RequestId | UnsetType, members: Struct) -> bytes:
     """The body of a reply that says yes."""
     head = b'{"ok":true' if request_id is UNSET else b'{"id":' + _encode(request_id) + b',"ok":true'
     rest = _encode(members)
-    return head + (b"}" if len(rest) == 2 else b"," + rest[1:])  # Without members it is {}.
+    return head + b"}" if rest == b"{}" else head + b"," + rest[1:]
 
 
 class _ErrorReply(Struct, frozen=True, kw_only=True):
