@@ -56,13 +56,16 @@ from .exceptions import (
     IntegrityError,
     NotConnected,
     NothingToClaim,
+    NotSpooled,
     Suspended,
     TaskEnded,
     WrongLoop,
 )
+from .keepable import Checkpointed, Spent
 from .leaving import exit_on_sigterm
 from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
 from .spending import Headroom
+from .spool import Spooled
 from .task import Task
 from .watching import Watch, WatchEvent
 
@@ -83,6 +86,7 @@ __all__ = [
     "CapabilityDenied",
     "CheckpointConflict",
     "CheckpointPage",
+    "Checkpointed",
     "Client",
     "ClientClosed",
     "ClientError",
@@ -105,12 +109,15 @@ __all__ = [
     "NotConnected",
     "NotFound",
     "NotPrimary",
+    "NotSpooled",
     "NothingToClaim",
     "OutOfOrder",
     "Overloaded",
     "Result",
     "ResultInvalid",
     "SchemaInvalid",
+    "Spent",
+    "Spooled",
     "StateAt",
     "StoreUnavailable",
     "Suspended",

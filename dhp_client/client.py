@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
@@ -25,10 +26,13 @@ from .arguments import check_id, check_labels, check_text, check_whole
 from .budgets import Budget, budget_json
 from .bundles import Bundles
 from .calls import or_unset
+from .clock import monotonic_ms
 from .exceptions import IntegrityError, NothingToClaim
 from .looking import Looking
 from .overseeing import Overseeing
+from .replaying import replay_left
 from .session import Session
+from .spool import Spooled
 from .task import OnLost, Task
 
 LONG_INTENT_BYTES = 32 * 1024
@@ -190,10 +194,34 @@ class Client(Looking, Overseeing, Bundles):
 
     async def _claimed(self, request: Claim | Recover, on_lost: OnLost | None) -> Task | None:
         self._session.check_usable()
-        grant = await self._session.claim(request)
-        if grant is None:
-            return None
-        return Task(self, self._session, grant, request.worker, detached=request.detached, on_lost=on_lost)
+        until_ms = monotonic_ms() + request.wait_ms
+        while True:
+            grant = await self._session.claim(request)
+            if grant is None:
+                return None
+            task = Task(self, self._session, grant, request.worker, detached=request.detached, on_lost=on_lost)
+            if await task.has_begun(grant):
+                return task
+            left_ms = max(0, int(until_ms - monotonic_ms()))
+            request = msgspec.structs.replace(request, wait_ms=left_ms)
+
+    # The spool.
+
+    async def spooled(self) -> list[Spooled]:
+        """What the spool holds, of this process and of others, oldest first; empty where the client has none."""
+        spool = self._session.spool
+        return [] if spool is None else await asyncio.to_thread(spool.all)
+
+    async def replay_spool(self) -> list[Spooled]:
+        """Sends what dead processes have left in the spool, where nobody has had the handoff since, and hands the work back.
+
+        Gives what is still there then. Claiming does the same by itself for each handoff that is claimed; this is for those that
+        nobody may come to claim here.
+        """
+        for one in await self.spooled():
+            if not one.in_use and one.writes and one.void is None and not one.damaged:
+                await replay_left(self, one)
+        return await self.spooled()
 
 
 class Claiming:

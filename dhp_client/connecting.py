@@ -3,14 +3,17 @@
 Owns `connect` and its defaults. What can be asked of the client is `client`'s.
 """
 
+import math
 import os
 import secrets
 from collections.abc import Generator, Iterable
+from pathlib import Path
 from typing import Any
 
 from .addresses import AddressLike, parse_addresses
 from .client import Client
 from .session import Session
+from .spool import MAX_SPOOL_BYTES, Spool
 
 IN_DOUBT_MS = 60_000
 CONNECT_TIMEOUT_MS = 10_000
@@ -44,17 +47,21 @@ class Connecting:
         name: str | None,
         session: str | None,
         token: str | None,
-        in_doubt_ms: int,
+        in_doubt_ms: int | None,
         connect_timeout_ms: int,
         retry_ms: int,
+        spool: str | os.PathLike[str] | None,
+        max_spool_bytes: int,
     ) -> Client:
+        endless = math.inf if spool is not None else IN_DOUBT_MS
         opened = Session(
             self._addresses,
             name=name or "python",
             session=session or secrets.token_urlsafe(24),
             token=_token(token),
             retry_ms=retry_ms,
-            in_doubt_ms=in_doubt_ms,
+            in_doubt_ms=endless if in_doubt_ms is None else in_doubt_ms,
+            spool=None if spool is None else Spool(Path(spool), max_spool_bytes),
         )
         try:
             await opened.connection.start(connect_timeout_ms)
@@ -77,17 +84,23 @@ def connect(
     name: str | None = None,
     session: str | None = None,
     token: str | None = None,
-    in_doubt_ms: int = IN_DOUBT_MS,
+    in_doubt_ms: int | None = None,
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     retry_ms: int = RETRY_MS,
+    spool: str | os.PathLike[str] | None = None,
+    max_spool_bytes: int = MAX_SPOOL_BYTES,
 ) -> Connecting:
     """`client = await connect(...)`, or `async with connect(...) as client:`.
 
     `address` is `tcp://HOST:PORT`, `unix:PATH`, several of them (tried in turn), or a directory: there a private daemon
     is started if none runs. None means `$DHP_CONNECT`, else the directory `./.dhp`. `name` is how the client introduces
     itself; `session` joins it to a session by name. `token`, or else `$DHP_TOKEN`, is what a daemon over TCP may require: it
-    decides which roles the client has. `in_doubt_ms`: how long work runs on while nobody answers.
-    `retry_ms`: how long calls go on trying. Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` at once, and so
+    decides which roles the client has. `in_doubt_ms`: how long work runs on while nobody answers; a minute unless given, with a
+    spool as long as it takes. `retry_ms`: how long calls go on trying.
+
+    `spool` is a directory where tasks keep their checkpoints, spending, effects' ends and results while nobody answers, at most
+    `max_spool_bytes` for all that have it. They are sent in order afterwards, by this process or the next that claims the
+    handoff, unless somebody else had it in between; then they stay there, and `Client.spooled` tells of them. Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` at once, and so
     `Unauthenticated` where the token is refused; when it is taken away later, the next call does.
     """
     return Connecting(
@@ -98,4 +111,6 @@ def connect(
         in_doubt_ms=in_doubt_ms,
         connect_timeout_ms=connect_timeout_ms,
         retry_ms=retry_ms,
+        spool=spool,
+        max_spool_bytes=max_spool_bytes,
     )

@@ -11,8 +11,9 @@ import enum
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dhp_protocol.errors import LeaseLost
 from dhp_protocol.messages import LeaseRef
@@ -40,8 +41,13 @@ class Loss:
     fence: int
     status: str
 
-    def error(self) -> LeaseLost:
-        return LeaseLost(_SENTENCES.get(self.why, f"The lease is gone ({self.why})."), **vars(self))
+    def error(self, spool: Mapping[str, Any] | None = None) -> LeaseLost:
+        """What is raised; `spool` tells of writes that are void by it, if there are any."""
+        sentence = _SENTENCES.get(self.why, f"The lease is gone ({self.why}).")
+        if not spool:
+            return LeaseLost(sentence, **vars(self))
+        kept = f"{spool['writes']} writes of a partition are void, and kept in {spool['path']}."
+        return LeaseLost(f"{sentence} {kept}", **vars(self), spool=dict(spool))
 
     def leaves_it_free(self, lost_fence: int) -> bool:
         """Whether nobody has claimed the handoff since the lease with `lost_fence` expired."""

@@ -60,6 +60,8 @@ async def _reclaim_once(hold: "Hold") -> None:
         return
     log.warning("%s had ended and was claimed again: fence %d", lease.handoff, grant.reply.fence)
     hold.attempt = grant.reply.attempt
+    if hold.spooling is not None:
+        await hold.spooling.reclaimed(grant.reply.fence)
     session.leases.reclaimed(lease, grant.reply.fence, grant.renewed_ms)
     session.keepalive.poke()
 

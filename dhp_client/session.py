@@ -26,6 +26,7 @@ from .heartbeats import tell_table
 from .keepalive import KeepAlive
 from .leases import LeaseTable, Loss
 from .payload import sha256_hex
+from .spool import Spool
 from .wire import decode_reply
 
 log = logging.getLogger("dhp_client")
@@ -61,7 +62,9 @@ class Session:
         retry_ms: float,
         in_doubt_ms: float,
         token: str | None = None,
+        spool: Spool | None = None,
     ) -> None:
+        self.spool = spool
         self.in_doubt_ms = in_doubt_ms
         self.loop = asyncio.get_running_loop()
         self.leases = LeaseTable()

@@ -9,18 +9,17 @@ from typing import Any
 
 from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY
 from dhp_protocol.replies import (
-    CheckpointReply,
     CompleteReply,
     DispatchReply,
     FailReply,
     ReleaseReply,
-    SpendReply,
     SuspendReply,
 )
 
 from . import task as asynchronous
 from .asking import Approved
 from .budgets import Budget
+from .keepable import Checkpointed, Spent
 from .loop_thread import document, loop_thread
 from .money import Money
 from .spending import Headroom
@@ -93,15 +92,17 @@ class Task:
         return self._inner.in_doubt
 
     @property
+    def spooled(self) -> int:
+        return self._inner.spooled
+
+    @property
     def ended(self) -> str | None:
         return self._inner.ended
 
-    def checkpoint(
-        self, state: Any, *, steps: int = 1, usd: Money | None = None, activity: Any = None
-    ) -> CheckpointReply:
+    def checkpoint(self, state: Any, *, steps: int = 1, usd: Money | None = None, activity: Any = None) -> Checkpointed:
         return loop_thread.run(self._inner.checkpoint(state, steps=steps, usd=usd, activity=activity))
 
-    def spend(self, *, usd: Money = 0, steps: int = 0) -> SpendReply:
+    def spend(self, *, usd: Money = 0, steps: int = 0) -> Spent:
         return loop_thread.run(self._inner.spend(usd=usd, steps=steps))
 
     def afford(self, *, usd: Money = 0, steps: int = 0) -> Headroom:

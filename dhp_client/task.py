@@ -15,10 +15,10 @@ from msgspec import Raw
 
 from dhp_protocol.errors import DHPError, LeaseLost
 from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY, MAX_ERROR_CHARS, MAX_NAME_CHARS
-from dhp_protocol.messages import CheckCapability, Complete, Fail, Release, WorkError
+from dhp_protocol.messages import CheckCapability, Fail, Release, WorkError
 from dhp_protocol.replies import CapabilityReply, CompleteReply, DispatchReply, FailReply, ReleaseReply
 
-from . import payload
+from . import keepable, payload
 from .arguments import check_text, check_whole
 from .asking import Asking
 from .budgets import Budget
@@ -27,6 +27,7 @@ from .effects import Effects
 from .exceptions import ApprovalDenied, CapabilityDenied, ClientClosed, ClientError, Suspended, TaskEnded
 from .session import Grant, Session
 from .spending import Spending
+from .spool_lines import KeptResult
 from .writes import Write
 
 if TYPE_CHECKING:
@@ -68,6 +69,19 @@ class Task(Spending, Effects, Asking):
         self._hold.on_lost = weakref.WeakMethod(self._lease_lost)
         self._hold.begin()
 
+    async def has_begun(self, grant: Grant) -> bool:
+        """Sends what a dead process kept of this handoff, as `grant` gives it; false where that has ended it already."""
+        if self._hold.spooling is None:
+            return True
+        try:
+            await self._hold.spooling.adopt(grant.checkpoint)
+        except LeaseLost:
+            return False
+        except BaseException:
+            self._session.run_in_background(self._leave(None))
+            raise
+        return self.ended is None
+
     # What a worker says.
 
     async def complete(self, result: Any) -> CompleteReply:
@@ -75,15 +89,12 @@ class Task(Spending, Effects, Asking):
 
         `ResultInvalid` leaves it running: mend the result as `path` and `rule` of its details say, and call again. Its
         `left` tells how many tries there are; with the last one gone the handoff is dead.
+
+        This returns once the result is accepted. While nobody answers it waits; a spool, where the client has one, holds the
+        result meanwhile, whether anybody still waits or not.
         """
         text = payload.encode(result, member="result")
-        return await self._hold.write(
-            Write(
-                lambda: Complete(handoff=self.handoff, fence=self.fence, result=Raw(text)),
-                CompleteReply,
-                ending="completed",
-            )
-        )
+        return await self._hold.write(keepable.complete(self._hold, KeptResult(result=Raw(text))))
 
     async def fail(self, type: str, message: str = "", *, retry: bool = True, delay_ms: int | None = None) -> FailReply:
         """Ends this attempt. With `retry` others try again, until the failures are used up; without, the handoff is dead.

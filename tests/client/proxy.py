@@ -20,6 +20,7 @@ class Proxy:
         self.swallowed = False
         """Whether bytes were, since the last `silence`."""
         self._losing: bytes | None = None
+        self._cuts_then = False
         self.lost = 0
         """How many answers were."""
         self._closed = False
@@ -47,9 +48,12 @@ class Proxy:
         self.swallowed = False
         self._silent.set()
 
-    def lose_answer_to(self, op: str) -> None:
-        """The next such request arrives, but its connection ends before the answer does; new connections are welcome."""
-        self._losing = b'"op":"%s"' % op.encode()
+    def lose_answer_to(self, op: str, *, then_cut: bool = False) -> None:
+        """The next such request arrives, but its connection ends before the answer does; new connections are welcome.
+
+        With `then_cut` all connections end with it, and there are no new ones until `mend`.
+        """
+        self._cuts_then, self._losing = then_cut, b'"op":"%s"' % op.encode()
 
     def mend(self) -> None:
         self._refusing = False
@@ -98,6 +102,8 @@ class Proxy:
                     if source is near and self._losing is not None and self._losing in data:
                         loses, self._losing = True, None
                     elif source is far and loses:
+                        if self._cuts_then:
+                            self.cut()
                         self.lost += 1
                         return
                     swallowed = swallowed or self._silent.is_set()
