@@ -6,6 +6,10 @@ Owns exponential back-off with full jitter, so that clients that were cut off to
 import random
 from collections.abc import Callable
 
+FIRST_PAUSE_MS = 250
+MOST_PAUSE_MS = 2_000
+"""Of coming back to a daemon; shorter where leases are."""
+
 
 class Backoff:
     """Pauses of 0 to `first_ms`, then twice that, and so on up to `most_ms`; random over the whole range each time.
@@ -30,6 +34,16 @@ class Backoff:
     def reset(self) -> None:
         """It went well: the next pause is a short one again."""
         self._reach_ms = self._first_ms
+
+
+def reconnecting(ttl_ms: float, grace_ms: float) -> Backoff:
+    """The pauses before each attempt to come back, the first one too: whoever was cut off with others comes back among them.
+
+    `ttl_ms` is the shortest lease's: the pauses are short enough for being back within half of it once the daemon is there.
+    `grace_ms` is what a session may be without a connection: the first pause leaves most of it.
+    """
+    first_ms = min(FIRST_PAUSE_MS, grace_ms / 4, ttl_ms / 8)
+    return Backoff(first_ms, max(first_ms, min(MOST_PAUSE_MS, ttl_ms / 4)))
 
 
 class Patience:

@@ -18,6 +18,7 @@ from .spool import MAX_SPOOL_BYTES, Spool
 IN_DOUBT_MS = 60_000
 CONNECT_TIMEOUT_MS = 10_000
 RETRY_MS = 30_000
+BLOCKED_LOOP_MS = 2_000
 TOKEN_VARIABLE = "DHP_TOKEN"
 
 
@@ -52,6 +53,7 @@ class Connecting:
         retry_ms: int,
         spool: str | os.PathLike[str] | None,
         max_spool_bytes: int,
+        blocked_loop_ms: int | None,
     ) -> Client:
         endless = math.inf if spool is not None else IN_DOUBT_MS
         opened = Session(
@@ -62,6 +64,7 @@ class Connecting:
             retry_ms=retry_ms,
             in_doubt_ms=endless if in_doubt_ms is None else in_doubt_ms,
             spool=None if spool is None else Spool(Path(spool), max_spool_bytes),
+            blocked_loop_ms=blocked_loop_ms,
         )
         try:
             await opened.connection.start(connect_timeout_ms)
@@ -89,6 +92,7 @@ def connect(
     retry_ms: int = RETRY_MS,
     spool: str | os.PathLike[str] | None = None,
     max_spool_bytes: int = MAX_SPOOL_BYTES,
+    blocked_loop_ms: int | None = BLOCKED_LOOP_MS,
 ) -> Connecting:
     """`client = await connect(...)`, or `async with connect(...) as client:`.
 
@@ -96,7 +100,8 @@ def connect(
     is started if none runs. None means `$DHP_CONNECT`, else the directory `./.dhp`. `name` is how the client introduces
     itself; `session` joins it to a session by name. `token`, or else `$DHP_TOKEN`, is what a daemon over TCP may require: it
     decides which roles the client has. `in_doubt_ms`: how long work runs on while nobody answers; a minute unless given, with a
-    spool as long as it takes. `retry_ms`: how long calls go on trying.
+    spool as long as it takes. `retry_ms`: how long calls go on trying. An event loop that doesn't
+    run for `blocked_loop_ms` while work is held is named in a warning (None: never).
 
     `spool` is a directory where tasks keep their checkpoints, spending, effects' ends and results while nobody answers, at most
     `max_spool_bytes` for all that have it. They are sent in order afterwards, by this process or the next that claims the
@@ -113,4 +118,5 @@ def connect(
         retry_ms=retry_ms,
         spool=spool,
         max_spool_bytes=max_spool_bytes,
+        blocked_loop_ms=blocked_loop_ms,
     )

@@ -13,7 +13,7 @@ import selectors
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -21,6 +21,7 @@ from msgspec import UNSET
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Hello, Release
+from dhp_protocol.replies import LeaseTerms
 
 from . import embedded, forking
 from .addresses import Address, DirectoryAddress, SocketAddress
@@ -30,12 +31,11 @@ from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
 from .heartbeats import Heartbeats, receive_some
 from .leases import Lease, LeaseTable, Loss
+from .loop_watch import LoopWatch, place_of
 from .wire import Inbox, Reply, encode_request
 
 log = logging.getLogger("dhp_client")
 
-FIRST_PAUSE_MS = 20
-MOST_PAUSE_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_000
 RELEASE_TIMEOUT_MS = 2_000
 """Of each step of releasing at the end."""
@@ -55,7 +55,11 @@ class _Stopped(Exception):
 
 
 class KeepAlive:
-    """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed."""
+    """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed.
+
+    `on_cut` is called, in the thread, when its connection dies. While leases are held, a loop that doesn't run for
+    `blocked_loop_ms` is told of in a warning (None: never).
+    """
 
     def __init__(
         self,
@@ -64,12 +68,19 @@ class KeepAlive:
         *,
         hello: Hello,
         loop: asyncio.AbstractEventLoop,
+        on_cut: Callable[[], None] = lambda: None,
+        blocked_loop_ms: float | None = None,
     ) -> None:
         self._addresses = list(addresses)
         self._table = table
         self._hello = hello
         self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
+        self._loop_thread = threading.get_ident()
+        self._on_cut = on_cut
+        self._watch = None if blocked_loop_ms is None else LoopWatch(blocked_loop_ms)
+        self._pauses: Backoff | None = None
+        self._terms: LeaseTerms | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._to_release = True
@@ -125,11 +136,10 @@ class KeepAlive:
     # What runs in the thread.
 
     def _run(self) -> None:
-        backoff = Backoff(FIRST_PAUSE_MS, MOST_PAUSE_MS)
         try:
             while True:
                 try:
-                    self._serve(backoff)
+                    self._serve()
                 except _Stopped:
                     self._end()
                     return
@@ -145,7 +155,10 @@ class KeepAlive:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
                     self._hang_up()
-                if self._waits(backoff.next_ms()):
+                if self._pauses is None:
+                    self._on_cut()
+                    self._pauses = self._table.pauses(self._terms)
+                if self._waits(self._pauses.next_ms()):
                     self._end()
                     return
         finally:
@@ -172,7 +185,7 @@ class KeepAlive:
     def _over(self) -> bool:
         return self._stopping or self._loop.is_closed()
 
-    def _serve(self, backoff: Backoff) -> None:
+    def _serve(self) -> None:
         """One connection's life."""
         connected = self._connect()
         self._socket = connected
@@ -180,16 +193,15 @@ class KeepAlive:
             raise _Stopped
         heartbeats = Heartbeats(connected, self._table)
         heartbeats.join(self._hello)
-        self._refused = 0
-        backoff.reset()
-        heartbeats.beat()
+        self._refused, self._pauses, self._terms = 0, None, heartbeats.terms
+        heartbeats.beat(first=True)
         assert self._wake_out is not None
         with selectors.DefaultSelector() as selector:
             selector.register(connected, heartbeats.interest)
             selector.register(self._wake_out, selectors.EVENT_READ)
             while True:
                 selector.modify(connected, heartbeats.interest)
-                until_ms = min(heartbeats.next_ms(), monotonic_ms() + LOOK_EVERY_MS)
+                until_ms = min(heartbeats.next_ms(), monotonic_ms() + self._look_at_the_loop())
                 pause_ms = max(0.0, until_ms - monotonic_ms())
                 ready = {key.fileobj: events for key, events in selector.select(pause_ms / 1000)}
                 if self._wake_out in ready:
@@ -199,6 +211,31 @@ class KeepAlive:
                 for lease in self._table.take_forgotten(monotonic_ms()):
                     log.warning("the task of %s was dropped without an end: it isn't renewed any more", lease.handoff)
                 heartbeats.go_on(ready.get(connected, 0))
+
+    def _look_at_the_loop(self) -> float:
+        """Warns, once, where it is blocked; gives when to look again, in milliseconds from now."""
+        watch = self._watch
+        if watch is None:
+            return LOOK_EVERY_MS
+        if not len(self._table):
+            watch.rest()
+            return LOOK_EVERY_MS
+        asks, blocked_ms = watch.look(monotonic_ms())
+        if asks:
+            with contextlib.suppress(RuntimeError):  # It was closed, as this thread is about to see.
+                self._loop.call_soon_threadsafe(self._loop_runs)
+        if blocked_ms is not None:
+            log.warning(
+                "the event loop hasn't run for %.1f s: it is blocked in %s. Leases are kept alive meanwhile, and nothing else goes on.",
+                blocked_ms / 1000,
+                place_of(self._loop_thread),
+            )
+        return min(LOOK_EVERY_MS, watch.every_ms)
+
+    def _loop_runs(self) -> None:
+        self._loop_thread = threading.get_ident()
+        if self._watch is not None:
+            self._watch.answer()
 
     def _connect(self) -> socket.socket:
         problem: OSError = OSError("no address")

@@ -98,6 +98,13 @@ class Link(asyncio.Protocol):
         self._ping, self._ping_idle = ping, idle
         self._look_over(SILENCE_MS, None)
 
+    def ask_at_once(self) -> None:
+        """There is reason to think that the peer has vanished: it is asked now, whether it owes an answer or not."""
+        if self._watchdog is not None and not self._ended and not self._reading_paused:
+            self._watchdog.cancel()
+            self.send(self._ping())
+            self._look_over(SILENCE_MS, monotonic_ms())
+
     def abort(self, why: Exception | None = None) -> None:
         """Ends the connection at once; waiters get `ConnectionLost`, or `why`."""
         self._why = self._why or why

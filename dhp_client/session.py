@@ -63,15 +63,28 @@ class Session:
         in_doubt_ms: float,
         token: str | None = None,
         spool: Spool | None = None,
+        blocked_loop_ms: float | None = None,
     ) -> None:
         self.spool = spool
         self.in_doubt_ms = in_doubt_ms
         self.loop = asyncio.get_running_loop()
         self.leases = LeaseTable()
         hello = Hello(client=name, session=session, token=UNSET if token is None else token)
-        self.keepalive = KeepAlive(addresses, self.leases, hello=hello, loop=self.loop)
+        self.keepalive = KeepAlive(
+            addresses,
+            self.leases,
+            hello=hello,
+            loop=self.loop,
+            on_cut=self._is_cut,
+            blocked_loop_ms=blocked_loop_ms,
+        )
         self.connection = Connection(
-            addresses, hello=hello, retry_ms=retry_ms, on_event=self._take_in, on_ready=self._is_back
+            addresses,
+            hello=hello,
+            retry_ms=retry_ms,
+            on_event=self._take_in,
+            on_ready=self._is_back,
+            pauses=self.leases.pauses,
         )
         self._closed: str | None = None
         forking.on_fork_in_child(self)
@@ -196,6 +209,11 @@ class Session:
 
     def _take_in(self, event: AnyEvent) -> None:
         tell_table(self.leases, event)
+
+    def _is_cut(self) -> None:
+        """The keep-alive's connection has died. In its thread."""
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
+            self.loop.call_soon_threadsafe(self.connection.suspect)
 
     def _is_back(self) -> None:
         self.keepalive.poke()

@@ -15,7 +15,7 @@ from . import client as asynchronous
 from . import task as asynchronous_task
 from .addresses import AddressLike
 from .budgets import Budget
-from .connecting import CONNECT_TIMEOUT_MS, RETRY_MS
+from .connecting import BLOCKED_LOOP_MS, CONNECT_TIMEOUT_MS, RETRY_MS
 from .connecting import connect as connect_asynchronously
 from .exceptions import NothingToClaim
 from .loop_thread import awaited, document, loop_thread
@@ -196,6 +196,7 @@ def connect(
     retry_ms: int = RETRY_MS,
     spool: str | os.PathLike[str] | None = None,
     max_spool_bytes: int = MAX_SPOOL_BYTES,
+    blocked_loop_ms: int | None = BLOCKED_LOOP_MS,
 ) -> Client:
     """A connected client; the arguments are those of `dhp_client.connect`. `with connect(...) as client:` closes it."""
     connecting = connect_asynchronously(
@@ -208,6 +209,7 @@ def connect(
         retry_ms=retry_ms,
         spool=spool,
         max_spool_bytes=max_spool_bytes,
+        blocked_loop_ms=blocked_loop_ms,
     )
     return Client(loop_thread.run(awaited(connecting)))
 
