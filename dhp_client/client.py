@@ -5,6 +5,7 @@ requests get through is `connection`'s, what happens to leases `session`'s and `
 """
 
 import asyncio
+import contextlib
 import os
 import secrets
 import socket
@@ -61,6 +62,19 @@ class Client(Looking, Overseeing, Bundles):
     def closed(self) -> bool:
         """Whether it is of no more use: closed, or inherited by a forked child."""
         return self._session.closed
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing new is to be begun: this program is about to end (`exit_on_sigterm(grace_ms=…)`), or the daemon is."""
+        return self._session.draining
+
+    async def until_draining(self, wait_ms: int | None = None) -> bool:
+        """Returns when `draining` becomes true, or after `wait_ms`; whether it is."""
+        self._session.check_usable()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                await self._session.until_draining()
+        return self.draining
 
     async def close(self) -> None:
         """Says goodbye: every lease that is still held is released, and work under one is cancelled."""

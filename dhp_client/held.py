@@ -107,6 +107,12 @@ class Held:
         return self._hold.kept
 
     @property
+    def draining(self) -> bool:
+        """Whether this program is about to end (`exit_on_sigterm(grace_ms=…)`), or the daemon takes on no more work: finish soon,
+        or leave the block after a checkpoint. May be read from any thread."""
+        return self._session.draining
+
+    @property
     def ended(self) -> str | None:
         """`completed`, `failed`, `released`, `suspended`, or `dead` (at a cap) once this worker is through with it."""
         return self._hold.ended

@@ -44,7 +44,7 @@ async def _reclaim_once(hold: "Hold") -> None:
     lease, session = hold.lease, hold.session
     request = Claim(worker=hold.worker, handoff=lease.handoff, ttl_ms=int(lease.ttl_ms), detached=lease.detached)
     try:
-        grant = await session.claim(request)
+        grant = await session.claim_again(request)
     except (AlreadyClaimed, NotClaimable):
         status = GetStatus(handoff=lease.handoff)
         found = loss_from_status(await session.connection.call(lambda: status, StatusReply), lease.fence)

@@ -83,6 +83,13 @@ class Client(Calls):
     def closed(self) -> bool:
         return self._inner.closed
 
+    @property
+    def draining(self) -> bool:
+        return self._inner.draining
+
+    def until_draining(self, wait_ms: int | None = None) -> bool:
+        return loop_thread.run(self._inner.until_draining(wait_ms))
+
     def close(self) -> None:
         """Says goodbye: every lease that is still held is released."""
         if not self._inner.closed:

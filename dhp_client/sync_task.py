@@ -96,6 +96,10 @@ class Task:
         return self._inner.spooled
 
     @property
+    def draining(self) -> bool:
+        return self._inner.draining
+
+    @property
     def ended(self) -> str | None:
         return self._inner.ended
 
@@ -187,16 +191,20 @@ class Task:
 
     def __enter__(self) -> "Task":
         self._inner._check()
+        self._inner._session.at_work.add(self._inner._hold)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        loss = self._inner._loss_on_leaving(error)
-        if loss is not None:
-            raise loss from error
-        loop_thread.run(self._inner._leave(error))
-        return self._inner._ends_the_block(error)
+        try:
+            loss = self._inner._loss_on_leaving(error)
+            if loss is not None:
+                raise loss from error
+            loop_thread.run(self._inner._leave(error))
+            return self._inner._ends_the_block(error)
+        finally:
+            self._inner._session.at_work.discard(self._inner._hold)
 
 
 document(Task, asynchronous.Task)

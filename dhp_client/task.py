@@ -186,6 +186,7 @@ class Task(Spending, Effects, Asking):
         body = asyncio.current_task()
         assert body is not None
         self._body, self._body_cancelling, self._body_cancelled = body, body.cancelling(), False
+        self._session.at_work.add(self._hold)
         return self
 
     async def __aexit__(
@@ -193,6 +194,12 @@ class Task(Spending, Effects, Asking):
     ) -> bool | None:
         body, self._body = self._body, None
         assert body is not None
+        try:
+            return await self._left(body, error)
+        finally:
+            self._session.at_work.discard(self._hold)
+
+    async def _left(self, body: asyncio.Task[Any], error: BaseException | None) -> bool:
         by_us = self._body_cancelled and body.uncancel() <= self._body_cancelling
         if isinstance(error, asyncio.CancelledError) and by_us:
             raise self._hold.loss_error() from error
