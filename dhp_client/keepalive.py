@@ -129,7 +129,9 @@ class KeepAlive:
     def after_fork_in_child(self) -> None:
         self._stopping = True
         _running.discard(self)
-        held, self._socket, self._wake_in = self._socket, None, None
+        held, wake_in, self._socket, self._wake_in = self._socket, self._wake_in, None, None
+        if wake_in is not None:
+            wake_in.close()
         if held is not None and held.fileno() >= 0:
             forking.close_raw(held.fileno())
 
