@@ -11,6 +11,7 @@ import secrets
 import socket
 import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -33,7 +34,7 @@ from .looking import Looking
 from .overseeing import Overseeing
 from .replaying import replay_left
 from .session import Session
-from .spool import Spooled
+from .spool import Spool, Spooled
 from .task import OnLost, Task
 
 LONG_INTENT_BYTES = 32 * 1024
@@ -206,15 +207,18 @@ class Client(Looking, Overseeing, Bundles):
         )
         return Claiming(self, request, on_lost)
 
-    async def _claimed(self, request: Claim | Recover, on_lost: OnLost | None) -> Task | None:
+    async def _claimed(
+        self, request: Claim | Recover, on_lost: OnLost | None = None, *, spool: Spool | None = None
+    ) -> Task | None:
         self._session.check_usable()
+        spool = spool or self._session.spool
         until_ms = monotonic_ms() + request.wait_ms
         while True:
             grant = await self._session.claim(request)
             if grant is None:
                 return None
             task = Task(self, self._session, grant, request.worker, detached=request.detached, on_lost=on_lost)
-            if await task.has_begun(grant):
+            if spool is None or await task.adopts(spool, grant):
                 return task
             left_ms = max(0, int(until_ms - monotonic_ms()))
             request = msgspec.structs.replace(request, wait_ms=left_ms)
@@ -226,16 +230,19 @@ class Client(Looking, Overseeing, Bundles):
         spool = self._session.spool
         return [] if spool is None else await asyncio.to_thread(spool.all)
 
-    async def replay_spool(self) -> list[Spooled]:
+    async def replay_spool(self, folder: str | os.PathLike[str] | None = None) -> list[Spooled]:
         """Sends what dead processes have left in the spool, where nobody has had the handoff since, and hands the work back.
 
         Gives what is still there then. Claiming does the same by itself for each handoff that is claimed; this is for those that
-        nobody may come to claim here.
+        nobody may come to claim here. `folder` is another spool than the client's own.
         """
-        for one in await self.spooled():
+        spool = self._session.spool if folder is None else Spool(Path(folder))
+        if spool is None:
+            return []
+        for one in await asyncio.to_thread(spool.all):
             if not one.in_use and one.writes and one.void is None and not one.damaged:
-                await replay_left(self, one)
-        return await self.spooled()
+                await replay_left(self, spool, one)
+        return await asyncio.to_thread(spool.all)
 
 
 class Claiming:

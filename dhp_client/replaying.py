@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dhp_protocol.errors import AlreadyClaimed, DHPError, LeaseLost, NotClaimable, NotFound
+from dhp_protocol.messages import Claim
 
 from . import payload
-from .spool import Spooled
+from .spool import Spool, Spooled
 from .spool_file import take
 from .spool_lines import Void
 from .spooling import put_aside
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("dhp_client")
 
 
-async def replay_left(client: "Client", left: Spooled) -> None:
+async def replay_left(client: "Client", spool: Spool, left: Spooled) -> None:
     """Sends what `left` holds, if nobody has had its handoff since; notes that it is void if somebody has."""
     try:
-        task = await client.claim(left.handoff)
+        task = await client._claimed(Claim(worker=left.worker, handoff=left.handoff, wait_ms=0), spool=spool)
         if task is not None:
             await task.release("its spool was replayed")
     except NotFound:

@@ -179,8 +179,8 @@ class Client(Calls):
     def spooled(self) -> list[Spooled]:
         return loop_thread.run(self._inner.spooled())
 
-    def replay_spool(self) -> list[Spooled]:
-        return loop_thread.run(self._inner.replay_spool())
+    def replay_spool(self, folder: str | os.PathLike[str] | None = None) -> list[Spooled]:
+        return loop_thread.run(self._inner.replay_spool(folder))
 
     def watch(
         self, handoff: str | None = None, kinds: str | Iterable[str] | None = None, after: int | None = None

@@ -27,7 +27,9 @@ from .effects import Effects
 from .exceptions import ApprovalDenied, CapabilityDenied, ClientClosed, ClientError, Suspended, TaskEnded
 from .session import Grant, Session
 from .spending import Spending
+from .spool import Spool
 from .spool_lines import KeptResult
+from .spooling import Spooling
 from .writes import Write
 
 if TYPE_CHECKING:
@@ -69,10 +71,10 @@ class Task(Spending, Effects, Asking):
         self._hold.on_lost = weakref.WeakMethod(self._lease_lost)
         self._hold.begin()
 
-    async def has_begun(self, grant: Grant) -> bool:
+    async def adopts(self, spool: Spool, grant: Grant) -> bool:
         """Sends what a dead process kept of this handoff, as `grant` gives it; false where that has ended it already."""
         if self._hold.spooling is None:
-            return True
+            self._hold.spooling = Spooling(self._hold, spool)
         try:
             await self._hold.spooling.adopt(grant.checkpoint)
         except LeaseLost:

@@ -14,7 +14,7 @@ import click
 
 import dhp_client
 
-from . import deciding, dispatching, effects, looking, moving, overseeing
+from . import deciding, dispatching, effects, looking, moving, overseeing, spools
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -54,6 +54,7 @@ for _command in (
     effects.effect_done,
     moving.export,
     moving.import_bundle,
+    spools.spool,
     demo,
 ):
     dhp.add_command(_command)
