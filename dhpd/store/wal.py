@@ -9,8 +9,10 @@ here is logged, and what is wrong with the disk shows in the next commit. Does n
 
 import asyncio
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from dhpd.engine.journal import Batch
@@ -23,8 +25,8 @@ T = TypeVar("T")
 PAGE_BYTES = 4096
 TAKE_OVER_BYTES = 8 * 1024 * 1024
 """About so much is written before the log is taken over. Commits are held up about as much from 1 MiB to 16."""
-AGAIN_BYTES = TAKE_OVER_BYTES // 4
-"""So much more is written before it is tried again, where a reader's snapshot or an error was in the way."""
+AGAIN_SHARE = 4
+"""This part of it more is written before it is tried again, where a reader's snapshot or an error was in the way."""
 PASSES = 3
 """The first takes over most, and each next one what was written during the one before. What the file system puts off at the
 first fsync it does at the second or third, so that the writer's own is short."""
@@ -41,10 +43,22 @@ _log = logging.getLogger(__name__)
 class WriteAheadLog:
     """`written` says that the log has grown; `close` comes before the connections are closed, and ends what is under way."""
 
-    def __init__(self, aside: Read, between_batches: Read) -> None:
-        """Both do a piece of work on a connection's thread: on one that nobody waits for, and on the writer's."""
+    def __init__(
+        self,
+        aside: Read,
+        between_batches: Read,
+        *,
+        has_room: Callable[[], bool] = lambda: True,
+        take_over_bytes: int | None = None,
+    ) -> None:
+        """Both do a piece of work on a connection's thread: on one that nobody waits for, and on the writer's.
+
+        While it doesn't have room in the file (`has_room`), whose growing would use up the disk, the log is left alone.
+        """
         self._aside = aside
         self._between_batches = between_batches
+        self._has_room = has_room
+        self._take_over_bytes = TAKE_OVER_BYTES if take_over_bytes is None else take_over_bytes
         self._written_bytes = 0
         # How much an earlier run has left isn't known, so it is begun after the first write.
         self._due_bytes = 0
@@ -66,15 +80,15 @@ class WriteAheadLog:
 
     async def _take_over(self) -> None:
         try:
-            if await self._begins_anew():
+            if self._has_room() and await self._begins_anew():
                 self._written_bytes = 0
             self._failing = False
-        except DiskError as error:
+        except (DiskError, OSError) as error:
             if not self._failing:
                 _log.warning("the write-ahead log can't be taken over, it grows until it can: %s", error)
             self._failing = True
         finally:
-            self._due_bytes = max(TAKE_OVER_BYTES, self._written_bytes + AGAIN_BYTES)
+            self._due_bytes = max(self._take_over_bytes, self._written_bytes + self._take_over_bytes // AGAIN_SHARE)
             self._under_way = None
 
     async def _begins_anew(self) -> bool:
@@ -117,6 +131,31 @@ def take_all_over(db: sqlite3.Connection) -> None:
     (busy, _, _) = db.execute("pragma wal_checkpoint(truncate)").fetchone()
     if busy:
         raise sqlite3.OperationalError("the write-ahead log could not be taken over")
+
+
+def log_bytes(path: Path) -> int:
+    """How large the log of the store at `path` is."""
+    try:
+        return log_of(path).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def sync_log(path: Path) -> None:
+    """Has the disk keep what stands in the log of the store at `path`; raises `OSError`."""
+    try:
+        log = os.open(log_of(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(log)
+    finally:
+        os.close(log)
+
+
+def log_of(path: Path) -> Path:
+    """Where the log of the store at `path` lies."""
+    return path.with_name(f"{path.name}-wal")
 
 
 def _take_over_aside(db: sqlite3.Connection) -> int:
