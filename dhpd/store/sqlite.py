@@ -23,18 +23,20 @@ from dhpd.engine.records import Checkpointed, Redriven, decode_record
 from . import schema
 from .appending import append
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
-from .ballast import Ballast, free_bytes
+from .ballast import Ballast
 from .connecting import connect, connect_readers, disk_error, head_of, prepare, read, run
 from .loading import facts_of, load
 from .long_reads import scan, walk
 from .pruning import FirstInUse, prune
 from .rows import decode_facts
-from .wal import WriteAheadLog, log_bytes, log_of, size_of, sized, sync_log, take_all_over
+from .wal import WriteAheadLog, has_room, log_of, size_of, sized, sync_log, take_all_over
 
 T = TypeVar("T")
 
-BALLAST_SHARE = 4
-"""On a full disk the write-ahead log is taken over whenever it has used up so large a part of the ballast's room."""
+SHARE = 2
+"""The write-ahead log is taken over before it is so large a part of the ballast: given up, that has to have room for all of it."""
+FULL_SHARE = 4
+"""The same on a full disk, where the log grows into what the ballast has left."""
 
 
 class SqliteStore:
@@ -215,25 +217,19 @@ class SqliteStore:
 
     def _make_certain(self, db: sqlite3.Connection) -> None:
         """What is read afterwards is on disk."""
-        if self._in_doubt or self._log_has_room():
+        if self._in_doubt or not self.full or has_room(db, self._path):
             take_all_over(db)
         else:
             # Only room was lacking: no sync has failed, so one that succeeds says enough. Taken over, the log would use up
             # what the ends of work need.
             sync_log(self._path)
 
-    def _log_has_room(self) -> bool:
-        """Whether the file can take the write-ahead log over, however much it has to grow for that."""
-        return not self.full or free_bytes(self._path.parent) >= log_bytes(self._path)
-
     def _keep_wal(self) -> WriteAheadLog:
         return WriteAheadLog(
             lambda work: read(self._aside, work),
             lambda work: read(self._writer, work),
-            has_room=self._log_has_room,
-            take_over_bytes=None
-            if not self.full or self._ballast is None
-            else self._ballast.size_bytes // BALLAST_SHARE,
+            self._path if self.full else None,
+            None if self._ballast is None else self._ballast.size_bytes // (FULL_SHARE if self.full else SHARE),
         )
 
 

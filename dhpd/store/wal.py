@@ -18,6 +18,7 @@ from typing import TypeVar
 from dhpd.engine.journal import Batch
 
 from .backend import DiskError
+from .ballast import free_bytes
 from .long_reads import Read
 
 T = TypeVar("T")
@@ -47,18 +48,18 @@ class WriteAheadLog:
         self,
         aside: Read,
         between_batches: Read,
-        *,
-        has_room: Callable[[], bool] = lambda: True,
-        take_over_bytes: int | None = None,
+        scarce: Path | None = None,
+        most_bytes: int | None = None,
     ) -> None:
-        """Both do a piece of work on a connection's thread: on one that nobody waits for, and on the writer's.
+        """The first two do a piece of work on a connection's thread: on one that nobody waits for, and on the writer's.
 
-        While it doesn't have room in the file (`has_room`), whose growing would use up the disk, the log is left alone.
+        `scarce`: the store's file, if the disk is full: while it hasn't room, the log is left alone. `most_bytes`: the log is
+        taken over at this size already, if that is less than usual.
         """
         self._aside = aside
         self._between_batches = between_batches
-        self._has_room = has_room
-        self._take_over_bytes = TAKE_OVER_BYTES if take_over_bytes is None else take_over_bytes
+        self._scarce = scarce
+        self._take_over_bytes = TAKE_OVER_BYTES if most_bytes is None else min(TAKE_OVER_BYTES, most_bytes)
         self._written_bytes = 0
         # How much an earlier run has left isn't known, so it is begun after the first write.
         self._due_bytes = 0
@@ -80,10 +81,10 @@ class WriteAheadLog:
 
     async def _take_over(self) -> None:
         try:
-            if self._has_room() and await self._begins_anew():
+            if await self._begins_anew():
                 self._written_bytes = 0
             self._failing = False
-        except (DiskError, OSError) as error:
+        except DiskError as error:
             if not self._failing:
                 _log.warning("the write-ahead log can't be taken over, it grows until it can: %s", error)
             self._failing = True
@@ -94,6 +95,9 @@ class WriteAheadLog:
     async def _begins_anew(self) -> bool:
         """Takes over what can be; tells whether the next write begins the log anew."""
         left_pages = 0
+        scarce = self._scarce
+        if scarce is not None and not await self._aside(lambda db: has_room(db, scarce)):
+            return False
         for _ in range(PASSES):
             left_pages = await self._aside(_take_over_aside)
             if self._closed:
@@ -133,12 +137,16 @@ def take_all_over(db: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("the write-ahead log could not be taken over")
 
 
-def log_bytes(path: Path) -> int:
-    """How large the log of the store at `path` is."""
+def has_room(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the disk has room for all that the file at `path` grows by when the log is taken over.
+
+    Half of that would use the room up, and the log could not begin anew.
+    """
+    (pages,) = db.execute("pragma page_count").fetchone()
     try:
-        return log_of(path).stat().st_size
-    except FileNotFoundError:
-        return 0
+        return free_bytes(path.parent) >= int(pages) * PAGE_BYTES - path.stat().st_size
+    except OSError:
+        return False
 
 
 def sync_log(path: Path) -> None:

@@ -93,7 +93,7 @@ ssize_t pwrite64(int file, const void *bytes, size_t count, off64_t at) {
   struct rule *rule = met(WRITE, file, NULL);
   if (!rule) return real(file, bytes, count, at);
   ssize_t put = 0;
-  if (rule->keep >= 0 && (size_t)rule->keep < count) put = real(file, bytes, rule->keep, at);
+  if (rule->keep >= 0) put = real(file, bytes, (size_t)rule->keep < count ? (size_t)rule->keep : count, at);
   if (!rule->error) return put;
   errno = rule->error;
   return -1;
@@ -106,7 +106,7 @@ ssize_t write(int file, const void *bytes, size_t count) {
   struct rule *rule = met(WRITE, file, NULL);
   if (!rule) return real(file, bytes, count);
   ssize_t put = 0;
-  if (rule->keep >= 0 && (size_t)rule->keep < count) put = real(file, bytes, rule->keep);
+  if (rule->keep >= 0) put = real(file, bytes, (size_t)rule->keep < count ? (size_t)rule->keep : count);
   if (!rule->error) return put;
   errno = rule->error;
   return -1;
