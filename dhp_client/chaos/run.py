@@ -37,11 +37,11 @@ class ChaosFailed(Exception):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What became of a run. `folder` holds the books; the same `options` make the same plan again."""
+    """What became of a run. `folder` holds the books (None: nobody kept them); the same `options` make the same plan again."""
 
     all_so: bool
     options: Options
-    folder: str
+    folder: str | None
     checks: list[Check]
     figures: Figures
 

@@ -1,15 +1,19 @@
 """`dhp chaos`: its options, its ending, and where its books are kept."""
 
 import asyncio
+import contextlib
 import random
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
+from ..run_folders import fresh_folder
 from .settings import FAILED, OK, Settings, warn, with_json
 
 
@@ -89,10 +93,11 @@ def chaos(
         if judged_folder is not None:
             outcome = judged(judged_folder, telling)
         else:
-            folder = _folder(directory)
-            outcome = asyncio.run(carried_out(folder))
+            with _books(directory) as folder:
+                outcome = asyncio.run(carried_out(folder))
             if directory is None and outcome.all_so:
                 shutil.rmtree(folder)
+                outcome = msgspec.structs.replace(outcome, folder=None)
     except ChaosFailed as error:
         warn(str(error))
         return FAILED
@@ -103,12 +108,19 @@ def chaos(
     return OK if outcome.all_so else FAILED
 
 
-def _folder(directory: Path | None) -> Path:
-    from ..run_folders import fresh_folder
-
-    if directory is None:
-        return Path(tempfile.mkdtemp(prefix="dhp-chaos-"))
+@contextlib.contextmanager
+def _books(directory: Path | None) -> Iterator[Path]:
+    """A folder for the books of one run: in `directory`, or a temporary one, of which nothing is left where the run is given up."""
+    if directory is not None:
+        try:
+            folder = fresh_folder(directory)
+        except OSError as error:
+            raise click.ClickException(f"{directory} can't be used ({error.strerror}): give another --dir.") from error
+        yield folder
+        return
+    folder = Path(tempfile.mkdtemp(prefix="dhp-chaos-"))
     try:
-        return fresh_folder(directory)
-    except OSError as error:
-        raise click.ClickException(f"{directory} can't be used ({error.strerror}): give another --dir.") from error
+        yield folder
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        shutil.rmtree(folder)
+        raise

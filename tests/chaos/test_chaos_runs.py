@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -93,11 +95,30 @@ def test_a_daemon_that_forgets_what_it_acknowledged_is_found_out(tmp_path: Path)
     fake = tmp_path / "fake" / "dhpd"
     fake.mkdir(parents=True)
     (fake / "__init__.py").write_text(FORGETFUL.format(real=str(Path(dhpd.__file__).parent)))
-    options = ["--handoffs", "6", "--workers", "2", "--steps", "20", "--seconds", "4", "--daemon-kills", "2"]
+    options = ["--handoffs", "4", "--workers", "2", "--steps", "20", "--seconds", "3", "--daemon-kills", "2"]
     ran = chaos(*options, "--kill-every-ms", "0", "--dir", str(tmp_path / "kept"), path=fake.parent)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "NOT SO  No acknowledged checkpoint is lost" in ran.stdout
     assert list((tmp_path / "kept" / "run-1" / WORKERS).iterdir())
+
+
+def test_a_run_that_is_ended_half_way_leaves_nobody_and_nothing_behind(tmp_path: Path) -> None:
+    command = [*DHP, "chaos", "--seconds", "60", "--kill-every-ms", "300"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as ending:
+        assert ending.stdout is not None
+        seen = ""
+        while "kill -9 of worker" not in seen:
+            line = ending.stdout.readline()
+            assert line, f"it ended by itself: {seen}"
+            seen += line
+        ending.send_signal(signal.SIGTERM)
+        ending.communicate(timeout=60)
+    assert ending.returncode == 128 + signal.SIGTERM
+    for pid in re.findall(r"process (\d+)", seen):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_daemon_that_does_not_start_is_told_in_a_sentence(tmp_path: Path) -> None:
