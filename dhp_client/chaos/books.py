@@ -76,7 +76,7 @@ class Lost(Entry, tag="lost", frozen=True, kw_only=True):
 
 
 class Late(Entry, tag="late", frozen=True, kw_only=True):
-    """Knew that the lease is gone, and wrote under its fence all the same; `answer` is the error's code, or `accepted`."""
+    """Wrote past the client under a fence that was lost, knowing that or not; `answer` is the error's code, or `accepted`."""
 
     op: str
     answer: str

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-TTL_MS = 2_000
-"""Of the workers' leases: short, so that a pause or a silence that outlasts it is one too."""
+TTL_MS = 1_000
+"""Of the workers' leases: short, so that there is time for another one to take the work over from who is stopped or silent."""
 
 KILL_WORKER, PAUSE_WORKER, KILL_DAEMON, PAUSE_DAEMON = "kill worker", "pause worker", "kill daemon", "pause daemon"
 CUT, HOLD_REQUESTS, HOLD_ANSWERS, TRICKLE, DELAY = "cut", "hold requests", "hold answers", "one byte at a time", "delay"
 NETWORK = (CUT, HOLD_REQUESTS, HOLD_ANSWERS, TRICKLE, DELAY)
 KINDS = (KILL_WORKER, PAUSE_WORKER, KILL_DAEMON, PAUSE_DAEMON, *NETWORK)
 
-_PAUSE_WORKER_EVERY_S = 6.0
+_PAUSE_WORKER_EVERY_S = 4.0
 _PAUSE_DAEMON_EVERY_S = 12.0
 _NETWORK_EVERY_S = 2.5
 _FIRST_AT = 0.15
@@ -76,10 +76,10 @@ def _daemon_kills(options: Options, rng: random.Random) -> Iterator[Act]:
 
 def _pauses(options: Options, rng: random.Random) -> Iterator[Act]:
     for at_ms in _spread(max(1, int(options.seconds / _PAUSE_WORKER_EVERY_S)), options.seconds, rng):
-        lasts_ms = TTL_MS * rng.uniform(1.2, 2.0)
+        lasts_ms = TTL_MS * rng.uniform(1.5, 4.0)
         yield Act(at_ms=at_ms, kind=PAUSE_WORKER, worker=rng.randrange(options.workers), lasts_ms=lasts_ms)
     for at_ms in _spread(max(1, int(options.seconds / _PAUSE_DAEMON_EVERY_S)), options.seconds, rng):
-        yield Act(at_ms=at_ms, kind=PAUSE_DAEMON, lasts_ms=TTL_MS * rng.uniform(0.1, 1.5))
+        yield Act(at_ms=at_ms, kind=PAUSE_DAEMON, lasts_ms=TTL_MS * rng.uniform(0.2, 3.0))
 
 
 def _network(options: Options, rng: random.Random) -> Iterator[Act]:
@@ -91,7 +91,7 @@ def _network(options: Options, rng: random.Random) -> Iterator[Act]:
             at_ms=at_ms,
             kind=kinds[number % len(NETWORK)],
             worker=rng.randrange(options.workers),
-            lasts_ms=TTL_MS * rng.uniform(0.3, 1.8),
+            lasts_ms=TTL_MS * rng.uniform(0.5, 3.5),
             releases=rng.random() < 0.5,
         )
 

@@ -51,7 +51,7 @@ class Stage:
 
     async def do(self, act: Act) -> None:
         if act.kind == KILL_WORKER:
-            self._kill_worker(act.worker)
+            self._kill_worker(act)
         elif act.kind == PAUSE_WORKER:
             await self._pause_worker(act)
         elif act.kind == KILL_DAEMON:
@@ -94,16 +94,22 @@ class Stage:
         book = self._folder / WORKERS / f"{name}.jsonl"
         return self._children.start(name, "dhp_client.chaos.worker", self._lines[number].address, name, str(book))
 
-    def _kill_worker(self, first: int) -> None:
-        """The first from there on that is at work: one that is still starting has nothing to lose, and one that is stopped is to wake up."""
-        crew = len(self._crew)
-        numbers = [(first + offset) % crew for offset in range(crew)]
-        number = next((number for number in numbers if self._at_work(self._crew[number])), first)
-        killed = self._crew[number]
-        _check_alive(killed)
+    def _kill_worker(self, act: Act) -> None:
+        number, killed = self._someone(act)
         killed.send(signal.SIGKILL)
         self._crew[number] = self._new_worker(number)
         self._note(KILL_WORKER, killed.name, f"kill -9 of {killed.name} (process {killed.pid})")
+
+    def _someone(self, act: Act) -> tuple[int, Child]:
+        """The first from there on that is at work: one that is still starting has nothing to lose, and one that is stopped is to wake up.
+
+        Raises `ChildFailed` where it has ended by itself.
+        """
+        crew = len(self._crew)
+        numbers = [(act.worker + offset) % crew for offset in range(crew)]
+        number = next((number for number in numbers if self._at_work(self._crew[number])), act.worker)
+        _check_alive(self._crew[number])
+        return number, self._crew[number]
 
     def _at_work(self, worker: Child) -> bool:
         return worker.has_said("ready") and worker not in self._stopped
@@ -116,7 +122,7 @@ class Stage:
         self._note(KILL_DAEMON, "daemon", text)
 
     async def _pause_worker(self, act: Act) -> None:
-        worker = self._crew[act.worker]
+        _, worker = self._someone(act)
         text = f"{worker.name} is stopped for {_seconds(act)}, longer than its lease"
         await self._paused(worker, act, PAUSE_WORKER, worker.name, text)
 
