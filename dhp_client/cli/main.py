@@ -15,6 +15,7 @@ import click
 import dhp_client
 
 from . import deciding, dispatching, effects, looking, moving, overseeing
+from .chaos import chaos
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -55,6 +56,7 @@ for _command in (
     moving.export,
     moving.import_bundle,
     demo,
+    chaos,
 ):
     dhp.add_command(_command)
 
