@@ -13,9 +13,9 @@ from dhp_protocol.errors import LeaseLost, Overloaded
 from dhp_protocol.replies import CheckpointReply, ClaimReply, CompleteReply, ReleaseReply
 from tests.client.fake_daemon import Connection, FakeDaemon, grant
 from tests.client.losing import losing
-from tests.client.proxy import Proxy
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 
