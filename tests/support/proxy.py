@@ -12,6 +12,7 @@ import struct
 import sys
 import threading
 import time
+from collections import deque
 from types import TracebackType
 
 from .wire_client import open_socket
@@ -26,7 +27,10 @@ class Proxy:
         self.piece_bytes: int | None = None
         """So many bytes are passed on at once; None: as they come."""
         self.doubles = False
-        """Whether all that a new connection sends goes to the daemon over a second one too, whose answers nobody hears."""
+        """Whether all that a new connection sends arrives once more, over a second one whose answers nobody hears: after the
+        daemon has answered something, and so perhaps after what the client says next."""
+        self.said_again = 0
+        """How many pieces have arrived once more."""
         self.swallowed = False
         """Whether bytes were, since the last `silence`."""
         self.lost = 0
@@ -189,6 +193,7 @@ class _Line:
         self._near = near
         self._far = far
         self._echo = echo
+        self._unechoed: deque[bytes] = deque()
         self._dead = False
         """Something was swallowed."""
         self._answer: tuple[bytes, _Cut] | None = None
@@ -212,8 +217,7 @@ class _Line:
                     self._dead = True
                 elif not self._cuts(direction, data):
                     self._send(sink, data)
-                    if self._echo is not None and direction == "up":
-                        self._send(self._echo, data)
+                    self._say_again(direction, data)
         # One direction ends by itself, so that half-closed works.
         if self._proxy.takes(direction) and not self._dead:
             with contextlib.suppress(OSError):
@@ -221,6 +225,13 @@ class _Line:
             if direction == "down":
                 self._proxy.forget(self)
                 self.end()
+
+    def _say_again(self, direction: str, data: bytes) -> None:
+        if self._echo is not None and direction == "up":
+            self._unechoed.append(data)
+        while self._echo is not None and direction == "down" and self._unechoed:
+            self._send(self._echo, self._unechoed.popleft())
+            self._proxy.said_again += 1
 
     def _cuts(self, direction: str, data: bytes) -> bool:
         """Whether the line was ended in the middle of `data`."""
