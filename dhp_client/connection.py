@@ -32,6 +32,8 @@ HELLO_TIMEOUT_MS = 5_000
 GOODBYE_TIMEOUT_MS = 2_000
 FIRST_PAUSE_MS = 50
 MOST_PAUSE_MS = 2_000
+ANSWER_WITHIN_MS = 1_000
+"""A daemon that the heartbeats had no answer from has so long to answer here."""
 
 TOKEN_NEEDED = "A token is required: give token=, $DHP_TOKEN, or --token-file on the command line."
 """What the wire's own sentence, which speaks of `hello`, comes to for a person."""
@@ -152,6 +154,11 @@ class Connection:
     async def exchange_on(self, link: Link, request: Request, shape: type[T]) -> T:
         """One request on a side link."""
         return await self._exchange(link, request, shape)
+
+    def ask_peer(self) -> None:
+        """There is trouble on another connection to the daemon: finds out whether this one leads anywhere. On the loop."""
+        if self._link is not None:
+            self._link.ask(ANSWER_WITHIN_MS)
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs `work` beside everything else, until the connection is closed; its errors are logged."""

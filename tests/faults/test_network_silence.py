@@ -107,9 +107,10 @@ def test_a_worker_that_vanished_without_a_word_is_replaced_when_its_lease_ends(
 
 
 async def test_a_daemon_that_vanished_without_a_word_is_found_again_before_the_lease_ends(
-    daemon: DaemonProcess, proxy: Proxy
+    daemon: DaemonProcess, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its host was reset: the old connections lead nowhere, and nobody says so. The client's own times are in force."""
+    """Its host was reset: the old connections lead nowhere, and nobody says so. The heartbeats find out, for the calls too."""
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 600_000)
     async with dhp_client.connect(proxy.address) as client:
         made = await client.dispatch("work", {})
         async with client.claim(kinds="work") as task:
