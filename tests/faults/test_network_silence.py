@@ -28,13 +28,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dhp_client.heartbeats.LEAST_ANSWER_MS", 200)
 
 
-def assert_a_full_lease(standby: WireClient, handoff: str) -> None:
+def assert_a_full_lease(standby: WireClient, handoff: str, ttl_ms: int = TTL_MS) -> None:
     """By the daemon's own records, the lease lasted for its ttl at least after the last renewal that left a record."""
     records = standby.history(handoff)
     (ended,) = [record for record in records if record["type"] == "orphaned"]
     renewed = [record for record in records if record["n"] < ended["n"]][-1]
     lasted = datetime.fromisoformat(ended["at"]) - datetime.fromisoformat(renewed["at"])
-    assert lasted.total_seconds() * 1000 >= TTL_MS - CLOCK_SLACK_MS
+    assert lasted.total_seconds() * 1000 >= ttl_ms - CLOCK_SLACK_MS
 
 
 @DIRECTIONS

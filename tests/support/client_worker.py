@@ -106,7 +106,9 @@ class _Told:
     def claim(self, **arguments: Any) -> Any:
         """Takes work, which the next lines are about: its id, fence and state, or null."""
         self._task = self._finish(self._client.claim(**arguments))
-        return self._task and {"handoff": self._task.handoff, "fence": self._task.fence, "state": self._task.state}
+        if not self._task:
+            return None
+        return {"handoff": self._task.handoff, "fence": self._task.fence, "state": self._task.state}
 
     def write(self, times: int | None = None) -> Any:
         """Saves so many checkpoints, each with the writer's fence, one after the other; without `times` until one is refused."""
