@@ -24,7 +24,7 @@ from dhp_protocol.messages import Hello, Release
 
 from . import embedded, forking
 from .addresses import Address, DirectoryAddress, SocketAddress
-from .backoff import Backoff
+from .backoff import SHARE_OF_TTL, Backoff
 from .blocking import connect_blocking
 from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
@@ -152,7 +152,7 @@ class KeepAlive:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
                     self._hang_up()
-                if self._waits(backoff.next_ms()):
+                if self._waits(backoff.next_ms(at_most_ms=self._table.shortest_ttl_ms() * SHARE_OF_TTL)):
                     self._end()
                     return
         finally:

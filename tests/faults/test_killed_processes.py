@@ -89,23 +89,31 @@ def test_a_worker_killed_within_a_request_has_made_it_or_not_and_others_go_on(
 ) -> None:
     """Killed before the first byte, somewhere within, before the last, and behind it: nothing in between is ever seen."""
     members, made = ENDS[op]
-    for part in ("none", "some", "all but one", "all"):
-        handoff = standby.dispatch(key=part)
-        with WorkerProcess(daemon.tcp) as worker:
+    parts = ("none", "some", "all but one", "all")
+    handoffs = [standby.dispatch(key=part) for part in parts]
+    with ExitStack() as stack:
+        workers = [stack.enter_context(WorkerProcess(daemon.tcp)) for _ in parts]
+        for part, handoff, worker in zip(parts, handoffs, workers, strict=True):
             fence = worker.client.claim(handoff=handoff, ttl_ms=60_000)["fence"]
             asked = frame({"op": op, "id": 0, "handoff": handoff, "fence": fence, **members})
             size = {"none": 0, "some": rng.randrange(1, len(asked)), "all but one": len(asked) - 1, "all": len(asked)}
             worker.client.send_bytes(asked[: size[part]])
-            if part == "all":
-                worker.client.reply(0)
+        workers[-1].client.reply(0)
+        for worker in workers:
             worker.kill()
-        while (status := standby.status(handoff))["status"] == "running":
-            time.sleep(0.01)
-        assert status["status"] == (made if part == "all" else "orphaned")
-        if status["status"] == "completed":
-            continue
-        if status["status"] == "suspended":
-            standby.call("resume", handoff=handoff)
+        for part, handoff in zip(parts, handoffs, strict=True):
+            while (status := standby.status(handoff)["status"]) == "running":
+                time.sleep(0.01)
+            assert status == (made if part == "all" else "orphaned")
+            _goes_on(standby, handoff, saved=op == "checkpoint" and part == "all")
+
+
+def _goes_on(standby: WireClient, handoff: str, *, saved: bool) -> None:
+    """Whoever comes next takes it from where it stands, and finishes it."""
+    status = standby.status(handoff)["status"]
+    if status == "suspended":
+        standby.call("resume", handoff=handoff)
+    if status != "completed":
         taken = standby.claim(handoff=handoff, ttl_ms=60_000)
-        assert (taken["checkpoint"] is not None) == (op == "checkpoint" and part == "all")
+        assert (taken["checkpoint"] is not None) == saved
         standby.call("complete", handoff=handoff, fence=taken["fence"], result=None)
