@@ -47,7 +47,7 @@ async def fake() -> AsyncIterator[FakeDaemon]:
 
 
 @pytest.fixture
-async def proxy_to() -> AsyncIterator[Callable[[DaemonProcess], Proxy]]:
+def proxy_to() -> Iterator[Callable[[DaemonProcess], Proxy]]:
     """Makes proxies that are gone after the test."""
     proxies: list[Proxy] = []
 

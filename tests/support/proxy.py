@@ -93,17 +93,20 @@ class Proxy:
         self.swallowed = False
         self._silent = frozenset(directions or ("up", "down"))
 
-    def lose_answer_to(self, op: str) -> None:
-        """The next such request arrives, but its connection ends before the answer does; new connections are welcome."""
-        self.cut_answer_to(op, after_bytes=0)
+    def lose_answer_to(self, op: str, *, then_cut: bool = False) -> None:
+        """The next such request arrives, but its connection ends before the answer does; new connections are welcome.
+
+        With `then_cut` all connections end with it, and there are no new ones until `mend`.
+        """
+        self._to_cut = _Cut(op, 0, reset=False, answer=True, all_lines=then_cut)
 
     def cut_answer_to(self, op: str, *, after_bytes: int, reset: bool = False) -> None:
         """Of the answer to the next such request so many bytes arrive before its connection ends."""
-        self._to_cut = _Cut(op, after_bytes, reset, answer=True)
+        self._to_cut = _Cut(op, after_bytes, reset=reset, answer=True)
 
     def cut_request(self, op: str, *, after_bytes: int, reset: bool = False) -> None:
         """Of the next such request so many bytes arrive before its connection ends."""
-        self._to_cut = _Cut(op, after_bytes, reset, answer=False)
+        self._to_cut = _Cut(op, after_bytes, reset=reset, answer=False)
 
     def mend(self) -> None:
         """No fault of the line any more: new connections are welcome, what is held gets through, nothing is swallowed."""
@@ -131,10 +134,12 @@ class Proxy:
             self._to_cut = None
             return cut
 
-    def was_cut(self, line: "_Line", *, reset: bool) -> None:
+    def was_cut(self, line: "_Line", cut: "_Cut") -> None:
+        if cut.all_lines:
+            self.cut()
         self.lost += 1
         self.forget(line)
-        line.end(reset=reset)
+        line.end(reset=cut.reset)
 
     def forget(self, line: "_Line") -> None:
         with self._lock, contextlib.suppress(ValueError):
@@ -168,11 +173,12 @@ class Proxy:
 class _Cut:
     """Where a frame is to be cut."""
 
-    def __init__(self, op: str, after_bytes: int, reset: bool, *, answer: bool) -> None:
+    def __init__(self, op: str, after_bytes: int, *, reset: bool, answer: bool, all_lines: bool = False) -> None:
         self.mark = b'"op":"%b"' % op.encode()
         self.after_bytes = after_bytes
         self.reset = reset
         self.answer = answer
+        self.all_lines = all_lines
 
     def end_of_request(self, data: bytes) -> int:
         """How much of `data` arrives where the request is to be cut."""
@@ -241,13 +247,13 @@ class _Line:
                 self._answer = cut.mark_of_answer(data), cut
             elif cut is not None:
                 self._send(self._far, data[: cut.end_of_request(data)])
-                self._proxy.was_cut(self, reset=cut.reset)
+                self._proxy.was_cut(self, cut)
                 return True
         elif self._answer is not None and self._answer[0] in data:
             mark, cut = self._answer
             start = data.rfind(b"\n", 0, data.index(mark)) + 1
             self._send(self._near, data[: start + cut.after_bytes])
-            self._proxy.was_cut(self, reset=cut.reset)
+            self._proxy.was_cut(self, cut)
             return True
         return False
 
