@@ -71,6 +71,20 @@ def test_what_clients_were_told_is_there_after_kills_of_the_daemon(daemon: Daemo
             assert (status["status"], status["attempt"], status["seq"]) == ("completed", 1, CHECKPOINTS)
 
 
+def test_a_namesake_that_is_alive_hides_no_loss(daemon: DaemonProcess, standby: WireClient) -> None:
+    """A worker is started again under its own name before anybody has noticed, and goes on with other work."""
+    lost = standby.dispatch()
+    with WorkerProcess(daemon.tcp) as first, WorkerProcess(daemon.tcp) as again:
+        first.client.claim(handoff=lost, worker="name", ttl_ms=60_000)
+        again.client.claim(handoff=standby.dispatch(key="other"), worker="name", ttl_ms=60_000)
+        waiting = standby.send("claim", worker="name", handoff=lost, wait_ms=60_000)
+        first.kill()
+        taken = standby.result(waiting)
+        assert (taken["was"], taken["fence"]) == ("orphaned", 3)
+        held = standby.call("list", worker="name", status="running")["handoffs"]
+        assert sorted(one["fence"] for one in held) == [1, 3]
+
+
 ENDS: dict[str, tuple[dict[str, Any], str]] = {
     "checkpoint": ({"state": 2}, "orphaned"),
     "complete": ({"result": 2}, "completed"),
