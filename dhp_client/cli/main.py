@@ -14,7 +14,7 @@ import click
 
 import dhp_client
 
-from . import deciding, dispatching, effects, looking, moving, overseeing
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -55,6 +55,7 @@ for _command in (
     moving.export,
     moving.import_bundle,
     demo,
+    conforming.conform,
 ):
     dhp.add_command(_command)
 
