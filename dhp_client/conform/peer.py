@@ -91,12 +91,7 @@ class Peer:
         reply = self.reply(request_id)
         if reply["ok"] is not False or reply["error"]["code"] != code:
             raise Unlike(f"{asked} to be refused as {code}", shown(reply))
-        error = reply["error"]
-        sound = isinstance(error["message"], str) and error["message"] and error["retry"] in ("no", "now", "later")
-        holds(bool(sound), "an error to have a message, and a retry of no, now or later", error)
-        holds(isinstance(error.get("details", {}), dict), "an error's details to be an object", error)
-        members: Members = error
-        return members
+        return _sound(reply["error"])
 
     def call(self, op: str, **members: JSON) -> Members:
         """Asks, and gives the reply, which must be ok."""
@@ -117,7 +112,7 @@ class Peer:
         is_so = "id" not in came if request_id is None else came.get("id") == request_id
         holds(is_so, expected, came)
         holds(line.counted == self.counted, "the answer in the form of the last good frame", line.text)
-        return Members(came["error"].get("details", {}))
+        return Members(_sound(came["error"]).get("details", {}))
 
     def lost(self, why: str, op: str, **members: JSON) -> Members:
         """Asks for a write that must be `lease_lost` for this reason."""
@@ -214,3 +209,11 @@ class Held:
 
     def status(self) -> Members:
         return self.peer.status(self.handoff)
+
+
+def _sound(error: Members) -> Members:
+    """The error, which must have the members of every error."""
+    is_told = isinstance(error["message"], str) and bool(error["message"])
+    holds(is_told and error["retry"] in ("no", "now", "later"), "a message, and a retry of no, now or later", error)
+    holds(isinstance(error.get("details", {}), dict), "details to be an object", error)
+    return error
