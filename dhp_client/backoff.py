@@ -6,9 +6,8 @@ Owns exponential back-off with full jitter, so that clients that were cut off to
 import random
 from collections.abc import Callable
 
-FIRST_PAUSE_MS = 250
-MOST_PAUSE_MS = 2_000
-"""Of coming back to a daemon; shorter where leases are."""
+SHARE_OF_TTL = 0.25
+"""Whoever has a lease waits for no more of its ttl before it tries again, so that it is back within half of it."""
 
 
 class Backoff:
@@ -25,25 +24,15 @@ class Backoff:
         self._uniform = uniform
         self._reach_ms = first_ms
 
-    def next_ms(self) -> float:
-        """The pause before the next attempt."""
-        pause_ms = self._uniform(0, self._reach_ms)
+    def next_ms(self, *, at_most_ms: float = float("inf")) -> float:
+        """The pause before the next attempt; random over the whole range up to `at_most_ms` too."""
+        pause_ms = self._uniform(0, min(self._reach_ms, at_most_ms))
         self._reach_ms = min(self._most_ms, self._reach_ms * 2)
         return pause_ms
 
     def reset(self) -> None:
         """It went well: the next pause is a short one again."""
         self._reach_ms = self._first_ms
-
-
-def reconnecting(ttl_ms: float, grace_ms: float) -> Backoff:
-    """The pauses before each attempt to come back, the first one too: whoever was cut off with others comes back among them.
-
-    `ttl_ms` is the shortest lease's: the pauses are short enough for being back within half of it once the daemon is there.
-    `grace_ms` is what a session may be without a connection: the first pause leaves most of it.
-    """
-    first_ms = min(FIRST_PAUSE_MS, grace_ms / 4, ttl_ms / 8)
-    return Backoff(first_ms, max(first_ms, min(MOST_PAUSE_MS, ttl_ms / 4)))
 
 
 class Patience:

@@ -21,7 +21,6 @@ from dhp_protocol.replies import (
     HeartbeatReply,
     HelloReply,
     LeaseLostEvent,
-    LeaseTerms,
     StatusReply,
 )
 
@@ -51,7 +50,6 @@ class Heartbeats:
     def __init__(self, connected: socket.socket, table: LeaseTable) -> None:
         self._socket = connected
         self._table = table
-        self.terms: LeaseTerms | None = None
         self._limits = Limits()
         self._ids = itertools.count(1)
         self._inbox = Inbox()
@@ -74,7 +72,7 @@ class Heartbeats:
                     welcome = decode_reply(item.body, HelloReply)
                 else:
                     tell_table(self._table, item)
-        self._limits, self.terms = welcome.limits, welcome.lease
+        self._limits = welcome.limits
         self._socket.setblocking(False)
 
     @property

@@ -21,11 +21,10 @@ from msgspec import UNSET
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Hello, Release
-from dhp_protocol.replies import LeaseTerms
 
 from . import embedded, forking
 from .addresses import Address, DirectoryAddress, SocketAddress
-from .backoff import Backoff
+from .backoff import SHARE_OF_TTL, Backoff
 from .blocking import connect_blocking
 from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
@@ -36,6 +35,8 @@ from .wire import Inbox, Reply, encode_request
 
 log = logging.getLogger("dhp_client")
 
+FIRST_PAUSE_MS = 20
+MOST_PAUSE_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_000
 RELEASE_TIMEOUT_MS = 2_000
 """Of each step of releasing at the end."""
@@ -57,8 +58,8 @@ class _Stopped(Exception):
 class KeepAlive:
     """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed.
 
-    `on_cut` is called, in the thread, when its connection dies. While leases are held, a loop that doesn't run for
-    `blocked_loop_ms` is told of in a warning (None: never).
+    `on_trouble` is called on `loop` whenever a connection wasn't to be had, or ended, or gave no answer. While leases are held, a loop
+    that doesn't run for `blocked_loop_ms` is told of in a warning (None: never).
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class KeepAlive:
         *,
         hello: Hello,
         loop: asyncio.AbstractEventLoop,
-        on_cut: Callable[[], None] = lambda: None,
+        on_trouble: Callable[[], None] = lambda: None,
         blocked_loop_ms: float | None = None,
     ) -> None:
         self._addresses = list(addresses)
@@ -76,11 +77,9 @@ class KeepAlive:
         self._hello = hello
         self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
+        self._on_trouble = on_trouble
         self._loop_thread = threading.get_ident()
-        self._on_cut = on_cut
         self._watch = None if blocked_loop_ms is None else LoopWatch(blocked_loop_ms)
-        self._pauses: Backoff | None = None
-        self._terms: LeaseTerms | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._to_release = True
@@ -138,10 +137,11 @@ class KeepAlive:
     # What runs in the thread.
 
     def _run(self) -> None:
+        backoff = Backoff(FIRST_PAUSE_MS, MOST_PAUSE_MS)
         try:
             while True:
                 try:
-                    self._serve()
+                    self._serve(backoff)
                 except _Stopped:
                     self._end()
                     return
@@ -153,14 +153,13 @@ class KeepAlive:
                         return
                 except (OSError, ConnectionLost, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
+                    with contextlib.suppress(RuntimeError):  # The loop is closed.
+                        self._loop.call_soon_threadsafe(self._on_trouble)
                 except Exception:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
                     self._hang_up()
-                if self._pauses is None:
-                    self._on_cut()
-                    self._pauses = self._table.pauses(self._terms)
-                if self._waits(self._pauses.next_ms()):
+                if self._waits(backoff.next_ms(at_most_ms=self._table.shortest_ttl_ms() * SHARE_OF_TTL)):
                     self._end()
                     return
         finally:
@@ -187,7 +186,7 @@ class KeepAlive:
     def _over(self) -> bool:
         return self._stopping or self._loop.is_closed()
 
-    def _serve(self) -> None:
+    def _serve(self, backoff: Backoff) -> None:
         """One connection's life."""
         connected = self._connect()
         self._socket = connected
@@ -195,7 +194,8 @@ class KeepAlive:
             raise _Stopped
         heartbeats = Heartbeats(connected, self._table)
         heartbeats.join(self._hello)
-        self._refused, self._pauses, self._terms = 0, None, heartbeats.terms
+        self._refused = 0
+        backoff.reset()
         heartbeats.beat(first=True)
         assert self._wake_out is not None
         with selectors.DefaultSelector() as selector:

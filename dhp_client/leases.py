@@ -17,10 +17,9 @@ from typing import Any
 
 from dhp_protocol.errors import LeaseLost
 from dhp_protocol.messages import LeaseRef
-from dhp_protocol.replies import LeaseTerms, StatusReply
+from dhp_protocol.replies import StatusReply
 
 from . import forking
-from .backoff import Backoff, reconnecting
 
 
 class Phase(enum.Enum):
@@ -59,9 +58,6 @@ PERIOD = (0.8, 1.0)
 """What part of `heartbeat_ms` lies between two heartbeats."""
 PHASE = (0.2, 1.0)
 """And before the first of a lease or of a connection, so that those who came together don't beat together."""
-
-TTL_MS, GRACE_MS = 6_000, 250
-"""A daemon's, until it has told its own."""
 
 STALLED = "orphaned: stalled"
 """The reason in the status of work that was taken back because it didn't move: it isn't there to be claimed again at once."""
@@ -203,12 +199,10 @@ class LeaseTable:
             found = [lease for lease in (*self._forgotten, *self._leases.values()) if now_ms < lease.deadline_ms]
             return [lease for lease in found if _beats(lease) and not lease.detached]
 
-    def pauses(self, terms: LeaseTerms | None) -> Backoff:
-        """Those before coming back to a daemon, which has told these terms (None: not yet)."""
-        ttl_ms, grace_ms = (TTL_MS, GRACE_MS) if terms is None else (terms.ttl_ms, terms.disconnect_grace_ms)
+    def shortest_ttl_ms(self) -> float:
+        """Infinite without leases."""
         with self._lock:
-            shortest_ms = min((lease.ttl_ms for lease in self._leases.values()), default=ttl_ms)
-        return reconnecting(shortest_ms, grace_ms)
+            return min((lease.ttl_ms for lease in self._leases.values()), default=float("inf"))
 
     def next_beat_ms(self) -> float | None:
         """When the next heartbeat is due; None without leases."""

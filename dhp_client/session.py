@@ -76,7 +76,7 @@ class Session:
             self.leases,
             hello=hello,
             loop=self.loop,
-            on_cut=self._is_cut,
+            on_trouble=lambda: self.connection.ask_peer(),
             blocked_loop_ms=blocked_loop_ms,
         )
         self.connection = Connection(
@@ -85,7 +85,7 @@ class Session:
             retry_ms=retry_ms,
             on_event=self._take_in,
             on_ready=self._is_back,
-            pauses=self.leases.pauses,
+            shortest_ttl_ms=self.leases.shortest_ttl_ms,
         )
         self.at_work: set[object] = set()
         """What keeps the program busy beside leases: tasks whose blocks are under way, and claims that are being given back."""
@@ -279,11 +279,6 @@ class Session:
         tell_table(self.leases, event)
         if isinstance(event, DrainingEvent):
             self._drains.set()
-
-    def _is_cut(self) -> None:
-        """The keep-alive's connection has died. In its thread."""
-        with contextlib.suppress(RuntimeError):  # The loop is closed.
-            self.loop.call_soon_threadsafe(self.connection.suspect)
 
     def _is_back(self) -> None:
         self.keepalive.poke()

@@ -17,9 +17,9 @@ from dhp_protocol.errors import StoreUnavailable
 from dhp_protocol.replies import CheckpointReply, ClaimReply, CompleteReply, LeaseLostEvent
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing
-from tests.client.proxy import Proxy
 from tests.client.waiting import until, until_async, until_blocking
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 
@@ -52,8 +52,7 @@ async def test_what_was_kept_while_the_daemon_was_away_is_sent_in_order_under_th
             assert await task.activity("reading") is None
             assert (task.spooled, task.seq, task.state) == (3, 1, 1), "no daemon has more than that"
             daemon.start()
-            await until(lambda: not task.spooled)
-            assert files(spool) == []
+            await until(lambda: not files(spool))
             assert not (await task.checkpoint(4)).spooled
             await task.complete("done")
         assert await states(client, made.handoff) == [1, 2, 3, 4]
