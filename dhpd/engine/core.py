@@ -64,6 +64,8 @@ class Core:
         self.tombstones = Tombstones()
         self.backlog = Backlog(settings.steps_at_once)
         self.draining = False
+        self.stops_at_ms: int | None = None
+        """While draining: when the daemon will stop, in lease time, if that is known."""
         self.available = True
         self.looked_at: Handoff | None = None
         """What the operation at hand has looked at: a refusal shows that much."""
