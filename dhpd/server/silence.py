@@ -63,19 +63,18 @@ class Silence:
         self._frame_s = config.frame_within_ms / 1000
         self._vanished_ms = config.vanished_ms
         self._every_s = min(LOOK_EVERY_S, self._idle_s / 4, self._frame_s / 4, config.vanished_ms / 4000)
-        self._opened: Opened
+        self.opened: Opened
+        """Who knows what is open; there is nobody before the start."""
         self._connections: dict[int, Connection] = {}
         self._leaving: set[int] = set()
         # Who spoke the longest ago, as far as is known: when, and the connection's number.
         self._by_silence: list[tuple[float, int]] = []
         self._unfinished: dict[Connection, _Mark] = {}
-        self._task: asyncio.Task[None] | None = None
 
     def start(self, opened: Opened) -> "asyncio.Task[None]":
         """Looks after the connections from now on, until the task is cancelled."""
-        self._opened = opened
-        self._task = asyncio.create_task(self._run())
-        return self._task
+        self.opened = opened
+        return asyncio.create_task(self._run())
 
     def came(self, connection: "Connection") -> None:
         """It has a place from now on."""
@@ -107,7 +106,7 @@ class Silence:
             connection = self._longest_silent(now_s - SPARED_S)
             if connection is None:
                 return False
-            if self._opened.is_idle(connection):
+            if self.opened.is_idle(connection):
                 self._hits.connections_displaced += 1
                 self._leaving.add(connection.number)
                 connection.end_with(_displaced())
@@ -115,23 +114,27 @@ class Silence:
             heapq.heappush(self._by_silence, (now_s, connection.number))
         return False
 
+    def look(self) -> None:
+        """Has those go who were silent for too long, or whose frame doesn't come to its end."""
+        self._look_at_idle()
+        self._look_at_frames()
+        for connection in self._unsent.holders():
+            connection.outbox.measure()
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            self._look_at_idle()
-            self._look_at_frames()
-            for connection in self._unsent.holders():
-                connection.outbox.measure()
+            self.look()
             await self._look_at_hosts()
 
     def _longest_silent(self, before_s: float) -> "Connection | None":
         """Takes out who has been silent since before then, and the longest; None: nobody has."""
         while self._by_silence and self._by_silence[0][0] <= before_s:
-            _, number = heapq.heappop(self._by_silence)
+            silent_since_s, number = heapq.heappop(self._by_silence)
             connection = self._connections.get(number)
             if connection is None or number in self._leaving:
                 continue
-            if connection.heard_s <= before_s:
+            if connection.heard_s <= silent_since_s:
                 return connection
             heapq.heappush(self._by_silence, (connection.heard_s, number))
         return None
@@ -142,7 +145,7 @@ class Silence:
             connection = self._longest_silent(now_s - self._idle_s)
             if connection is None:
                 return
-            if self._opened.is_idle(connection) and not self._opened.has_said_hello(connection):
+            if self.opened.is_idle(connection) and not self.opened.has_said_hello(connection):
                 self._hits.connections_idle += 1
                 connection.end_with(_idle(self._idle_s))
             else:
