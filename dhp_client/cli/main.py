@@ -47,6 +47,7 @@ for _command in (
     overseeing.redrive,
     overseeing.budget_add,
     overseeing.forget,
+    overseeing.drain,
     deciding.approvals,
     deciding.approve,
     deciding.deny,
