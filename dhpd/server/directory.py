@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 STORE_NAME = "dhpd.sqlite"
+"""The journal's file in the directory."""
 
 
 class DirectoryInUse(Exception):
