@@ -70,6 +70,8 @@ class Core:
         self.stops_at_ms: int | None = None
         """While draining: when the daemon will stop, in lease time, if that is known."""
         self.available = True
+        self.disk_full = False
+        """Only what `scarcity` lets through is written."""
         self.looked_at: Handoff | None = None
         """What the operation at hand has looked at: a refusal shows that much."""
         self.missed_at = 0

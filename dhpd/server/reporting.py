@@ -62,6 +62,7 @@ class Reporter:
             memory_bound_bytes=bound_bytes(self._commons.config, self._live()),
             log_bytes=self._log.stat().st_size if self._log.exists() else 0,
             limits_hit=copy(self._commons.hits),
+            disk=self._disk(),
         )
 
     def _live(self) -> int:
@@ -69,12 +70,16 @@ class Reporter:
 
     def health(self) -> HealthReply:
         engine = self._engine
-        status = "draining" if engine.draining else "ok"
+        status = "disk_full" if engine.disk_full else "draining" if engine.draining else "ok"
         return HealthReply(
             status=status if engine.available else "store_unavailable",
             store="ok" if engine.available else "unavailable",
+            disk=self._disk(),
             durability=self._durability,
             version=__version__,
             uptime_ms=self._clock.uptime_ms(),
             clock_offset_ms=self._clock.lease.offset_ms,
         )
+
+    def _disk(self) -> str:
+        return "full" if self._engine.disk_full else "ok"

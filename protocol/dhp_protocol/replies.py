@@ -324,13 +324,18 @@ class StatsReply(Struct, frozen=True, kw_only=True):
     memory_bound_bytes: int = 0
     log_bytes: int = 0
     limits_hit: LimitsHit = msgspec.field(default_factory=LimitsHit)
+    disk: str = "ok"
 
 
 class HealthReply(Struct, frozen=True, kw_only=True):
-    """`status` is `ok`, `draining` or `store_unavailable`; `durability` says what an answer survives."""
+    """`status` is `ok`, `draining`, `disk_full` or `store_unavailable`; `durability` says what an answer survives.
+
+    `disk` is `ok`, or `full`: then only what ends work is taken, and what looks.
+    """
 
     status: str
     store: str
+    disk: str = "ok"
     durability: str
     version: str
     uptime_ms: int
