@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .addresses import DirectoryAddress, SocketAddress, TcpAddress, parse_address
-from .blocking import connect_blocking
+from .blocking import reach
 from .clock import monotonic_ms
 from .exceptions import BadAddress, DaemonNotStarted
 
@@ -72,7 +72,7 @@ def _answering(directory: Path) -> SocketAddress | None:
     """The address at which somebody accepts. A pid in a stale file may be anybody's by now; a connection isn't."""
     try:
         address = locate(directory)
-        with connect_blocking(address, CONNECT_TIMEOUT_MS):
+        with reach(address, CONNECT_TIMEOUT_MS):
             return address
     except OSError:
         return None

@@ -21,6 +21,7 @@ from dhpd.config import Config
 
 from .long_frames import LONG_BODY_BYTES, LongFrames
 from .peers import has_ended, is_local, keep_alive
+from .tls import CERTIFICATE_NAME
 from .turns import Turns
 
 DRAIN_S = 1.0
@@ -69,6 +70,7 @@ class Connection(asyncio.Protocol):
         self.number = number
         self.local = False
         self.over_tcp = True
+        self.certificate_name: str | None = None
         self.unanswered = 0
         self.writable = asyncio.Event()
         self.writable.set()
@@ -101,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self.local = is_local(transport)
         self.over_tcp = transport.get_extra_info("socket").family != socket.AF_UNIX
+        self.certificate_name = transport.get_extra_info(CERTIFICATE_NAME)
         transport.set_write_buffer_limits(high=self._config.max_unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
         if not self._desk.opened(self):

@@ -1,0 +1,242 @@
+"""TLS between a TCP connection and who speaks on it: bytes in, decrypted bytes out, and the other way round.
+
+Owns the handshake's steps, and the end of input and of output, each by itself: as over plain TCP, what was received before the
+peer's end is answered after it, which asyncio's own TLS has no way for. Does not own when a step is done (`handshakes`), nor the
+files (`certificates`).
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from msgspec import UNSET
+
+from dhp_protocol.errors import BadFrame, DHPError, Forbidden
+from dhp_protocol.framing import encode_frame
+from dhp_protocol.replies import error_reply_body
+
+from .certificates import name_in
+from .handshakes import Handshakes
+
+CERTIFICATE_NAME = "certificate_name"
+"""Under this `get_extra_info` has the name in the peer's certificate; None where none was asked for."""
+RECORD_BYTES = 16 * 1024
+"""What one TLS record holds at most."""
+DRAIN_S = 1.0
+"""How long a peer that is refused is still read from, so that it hears why."""
+FIRST_BYTE = 0x16
+"""Whoever speaks TLS begins with it."""
+
+
+class TlsTransport(asyncio.Transport, asyncio.Protocol):
+    """To the TCP connection a protocol, to the connection's own protocol, made by `make` when the handshake is done, a transport."""
+
+    def __init__(self, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol], handshakes: Handshakes) -> None:
+        super().__init__()
+        self._make = make
+        self._handshakes = handshakes
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._raw: asyncio.Transport
+        self._peer = ""
+        self._name: str | None = None
+        self._above: asyncio.Protocol | None = None  # Once the handshake is done.
+        self._received_any = False
+        self._input_ended = False
+        self._output_ended = False
+        self._deaf = False  # What still comes is of no interest.
+        self._last_moment: asyncio.TimerHandle | None = None
+
+    # --- the TCP connection's side -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername") or ("a peer that has gone",)
+        self._peer = str(peer[0])
+        self._handshakes.began(self, self._peer)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if self._above is None and not self._received_any and data[0] != FIRST_BYTE:
+            self._refuse_plain()
+            return
+        self._received_any = True
+        self._incoming.write(data)
+        if self._above is None:
+            self._raw.pause_reading()  # No more is held than was read at once.
+            self._handshakes.line_up(self)
+        else:
+            self._deliver()
+
+    def eof_received(self) -> bool:
+        if self._above is None or self._output_ended:
+            self._raw.close()
+        self._end_input()
+        return True  # The answers still go out.
+
+    def pause_writing(self) -> None:
+        if self._above is not None:
+            self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._above is not None:
+            self._above.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deaf = True
+        self._handshakes.ended(self)
+        if self._last_moment is not None:
+            self._last_moment.cancel()
+        if self._above is not None:
+            self._above.connection_lost(exc)
+
+    # --- the handshake's side ----------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        if self._raw.is_closing():
+            return
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            self._raw.resume_reading()
+        except ssl.SSLError as error:
+            self._flush()  # It holds the alert that says the same to the peer.
+            self._refuse(_why(error))
+        else:
+            self._flush()
+            self._raw.resume_reading()
+            self._done()
+
+    def give_up(self) -> None:
+        self._raw.abort()
+
+    def _done(self) -> None:
+        self._handshakes.ended(self)
+        if self._tls.context.verify_mode == ssl.CERT_REQUIRED:
+            self._name = name_in(self._tls.getpeercert() or {})
+            if self._name is None:
+                hint = "get one with an e-mail address of at most 128 characters"
+                told = Forbidden(f"Your certificate has no name that a worker can have: {hint}.", role="worker")
+                self.write(_told(told))
+                self._end_output()
+                self._refuse("its certificate has no name that a worker can have")
+                return
+        self._above = self._make()
+        self._above.connection_made(self)
+        self._deliver()
+
+    def _refuse_plain(self) -> None:
+        self._raw.write(_told(BadFrame("This port speaks TLS: connect with tls:// instead of tcp://.")))
+        self._refuse("it doesn't speak TLS")
+
+    def _refuse(self, why: str) -> None:
+        """Ends the connection, once what it was told has had time to arrive."""
+        self._handshakes.failed(self._peer, why)
+        self._handshakes.ended(self)
+        self._deaf = True
+        self._raw.resume_reading()
+        if self._raw.can_write_eof():
+            self._raw.write_eof()
+        self._last_moment = asyncio.get_running_loop().call_later(DRAIN_S, self._raw.abort)
+
+    # --- the side of the protocol above ------------------------------------------------------------------------------
+
+    def write(self, data: Any) -> None:
+        if self._output_ended:
+            return
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._tls.write(rest) :]
+        except ssl.SSLError:
+            self._raw.abort()
+            return
+        self._flush()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._name if name == CERTIFICATE_NAME else self._raw.get_extra_info(name, default)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._raw.set_write_buffer_limits(high, low)
+
+    def pause_reading(self) -> None:
+        self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._raw.resume_reading()
+
+    def is_closing(self) -> bool:
+        return self._raw.is_closing()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self._end_output()
+        if self._raw.can_write_eof():
+            self._raw.write_eof()
+
+    def close(self) -> None:
+        self._end_output()
+        self._raw.close()
+
+    def abort(self) -> None:
+        self._raw.abort()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        """Hands on what has been decrypted, in one piece."""
+        pieces: list[bytes] = []
+        ended = False
+        try:
+            while piece := self._tls.read(RECORD_BYTES):
+                pieces.append(piece)
+            ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            ended = True
+        except ssl.SSLError:  # It was tampered with, or is no TLS any more. What came before is good.
+            self._flush()
+            self._raw.close()
+            self._deaf = True
+        self._flush()
+        assert self._above is not None
+        if pieces:
+            self._above.data_received(b"".join(pieces))
+        if ended:
+            self._end_input()
+
+    def _end_input(self) -> None:
+        """The peer's end of TLS, or of TCP without a word: each frame tells its own end, so nothing is cut off unnoticed."""
+        if self._above is not None and not self._input_ended:
+            self._input_ended = True
+            self._deaf = True
+            self._above.eof_received()
+
+    def _end_output(self) -> None:
+        if not self._output_ended:
+            self._output_ended = self._deaf = True
+            with contextlib.suppress(ssl.SSLError):  # It says that the peer hasn't said the same yet.
+                self._tls.unwrap()
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._raw.is_closing():
+            self._raw.write(self._outgoing.read())
+
+
+def _told(error: DHPError) -> bytes:
+    return encode_frame(error_reply_body(UNSET, error), counted=False)
+
+
+def _why(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate isn't good here: {error.verify_message}"
+    return (error.reason or "the handshake failed").replace("_", " ").lower()
