@@ -83,13 +83,14 @@ def _start(directory: Path, until_ms: float) -> SocketAddress:
 
     command = [sys.executable, "-m", "dhpd", "--data", str(directory), "--listen", f"unix:{_socket_path(directory)}"]
     log_path = directory / "dhpd.log"
-    with log_path.open("ab") as log:
+    with open(log_path, "ab", opener=_private) as log:
         log_start = log.tell()
         process = subprocess.Popen(
             [*command, "--idle-exit-ms", str(IDLE_EXIT_MS)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env={name: value for name, value in os.environ.items() if name != "DHP_TOKEN"},  # None of its business.
             cwd="/",  # `-m` looks for modules there first, and the program's own folder may hold anything.
             start_new_session=True,
         )
@@ -131,6 +132,10 @@ def _socket_path(directory: Path) -> Path:
     raise BadAddress(f"{directory}: no folder with a short name was found for the daemon's socket.")
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _make_private(folder: Path) -> None:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -143,7 +148,7 @@ def _make_private(folder: Path) -> None:
 def _one_starter(directory: Path, until_ms: float) -> Iterator[None]:
     import fcntl  # Not on Windows, where nothing else of this works either.
 
-    with (directory / "start.lock").open("ab") as lock:
+    with open(directory / "start.lock", "ab", opener=_private) as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,7 @@ Exit codes: 0, 1 (the directory is in use, the store is broken, an address is ta
 line on standard error.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -67,6 +68,7 @@ def main(
     Listens on 127.0.0.1:8471 and on DIR/dhpd.sock unless --listen says otherwise, and prints `dhpd ready ADDRESS...`
     when it does. Settings: defaults < FILE < DHPD_* in the environment < flags.
     """
+    os.umask(0o077)  # Whatever is written is its owner's alone.
     if ctx.invoked_subcommand is not None:
         ctx.obj = (file, tokens, data)
         return

@@ -305,7 +305,6 @@ def run(config: Config) -> None:
     """Runs the daemon until it is told to stop; raises `CannotRun`, or `ConfigError` for an address."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    os.umask(0o077)
     directory = DataDirectory(Path(config.data).absolute())
     certificates = certificates_of(config)
     addresses_of(config, directory.path)
