@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from . import forking
 from .addresses import SocketAddress, TcpAddress, TlsAddress
+from .trust import HANDSHAKE_WITHIN_MS
 
 S = TypeVar("S", bound="OwnTlsSocket")
 
@@ -70,10 +71,13 @@ def connect_blocking(address: SocketAddress, timeout_ms: float) -> socket.socket
     context.sslsocket_class = OwnTlsSocket
     plain = reach(address, timeout_ms)
     try:
-        return context.wrap_socket(plain, server_hostname=address.server_name)
+        plain.settimeout(HANDSHAKE_WITHIN_MS / 1000)
+        encrypted = context.wrap_socket(plain, server_hostname=address.server_name)
     except BaseException:
         plain.close()
         raise
+    encrypted.settimeout(timeout_ms / 1000)
+    return encrypted
 
 
 def reach(address: SocketAddress, timeout_ms: float) -> socket.socket:

@@ -18,6 +18,7 @@ from . import forking
 from .addresses import SocketAddress, TcpAddress, TlsAddress
 from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
+from .trust import HANDSHAKE_WITHIN_MS
 from .wire import Inbox, Reply
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ async def open_link(address: SocketAddress, make: Callable[[], Link]) -> Link:
     """
     loop = asyncio.get_running_loop()
     opened: tuple[Any, Link]
-    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+    within_ms = HANDSHAKE_WITHIN_MS if isinstance(address, TlsAddress) else CONNECT_TIMEOUT_MS
+    async with asyncio.timeout(within_ms / 1000):
         if isinstance(address, TlsAddress):
             context = await asyncio.to_thread(address.trust.context)
             opened = await loop.create_connection(

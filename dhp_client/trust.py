@@ -16,6 +16,9 @@ CA_VARIABLE = "DHP_TLS_CA"
 CERTIFICATE_VARIABLE = "DHP_TLS_CERT"
 KEY_VARIABLE = "DHP_TLS_KEY"
 
+HANDSHAKE_WITHIN_MS = 5_000
+"""As long as the daemon waits: when it has just come back, many shake hands at the same time."""
+
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _WRONG_NAMES = (62, 63, 64)
 _UNKNOWN_ISSUERS = (2, 18, 19, 20, 21)

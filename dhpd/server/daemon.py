@@ -42,6 +42,7 @@ from .handshakes import Handshakes
 from .listeners import AddressTaken, SocketFile, UnixAddress, addresses_of, listen, socket_files
 from .long_frames import LongFrames
 from .open_files import fitted_to_open_files
+from .passes import Passes
 from .pruner import Pruner
 from .reporting import Reporter
 from .ticker import Ticker
@@ -204,7 +205,8 @@ class Daemon:
             return min(config.max_connections // 2, config.max_connections - len(self._desk.connections))
 
         handshakes = Handshakes(most, config.handshake_within_ms, monotonic_s, loop.call_soon, loop.call_later)
-        return lambda: TlsTransport(certificates.context, self._connection, handshakes)
+        passes = Passes(monotonic_s, loop.call_soon)
+        return lambda: TlsTransport(certificates.context, self._connection, handshakes, passes)
 
     def _poke(self) -> None:
         self._commits.poke()

@@ -1,16 +1,16 @@
 """Handshakes that aren't done yet: how many, how long, and how much of the loop's time they get.
 
-A handshake costs about a millisecond, of whoever asks for one. So in each pass of the loop they get about as much, in the order
-in which they came, and requests go on in between. Where there are too many, the oldest goes: an honest one is done soon, and
-who only wants to take up room doesn't keep it. Does not own what a step of one is (`tls`). No I/O: clock and loop are handed in.
+A handshake costs about a millisecond, for whoever asks for one. So they have passes of their own, and requests go on in between.
+Where there are too many, the oldest goes: an honest one is done soon, and who only wants to take up room doesn't keep it. Does
+not own what a step of one is (`tls`). No I/O: clock and loop are handed in.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Protocol
 
-PASS_S = 0.001
-"""So long in each pass of the loop, and one step more."""
+from .passes import Passes, Worker
+
 FEWEST = 16
 """So many may be under way however many connections there are."""
 SAY_AT_MOST, SAY_WITHIN_S = 10, 10.0
@@ -19,11 +19,8 @@ SAY_AT_MOST, SAY_WITHIN_S = 10, 10.0
 _log = logging.getLogger(__name__)
 
 
-class Shaker(Protocol):
-    """A connection before its handshake is done."""
-
-    def step(self) -> None:
-        """Goes on with it, as far as what was received allows."""
+class Shaker(Worker, Protocol):
+    """A connection before its handshake is done; a step goes on with that, as far as what was received allows."""
 
     def give_up(self) -> None:
         """Ends the connection."""
@@ -46,11 +43,9 @@ class Handshakes:
         self._most = most
         self._within_ms = within_ms
         self._clock_s = clock_s
-        self._call_soon = call_soon
+        self._passes = Passes(clock_s, call_soon)
         self._call_later = call_later
         self._deadlines: dict[Shaker, Timer] = {}  # Those under way, oldest first.
-        self._line: dict[Shaker, None] = {}
-        self._pass_is_due = False
         self._said_since_s = float("-inf")
         self._said = 0
         self._unsaid = 0
@@ -74,12 +69,11 @@ class Handshakes:
 
     def line_up(self, shaker: Shaker) -> None:
         """Something was received: there may be a step to do."""
-        self._line[shaker] = None
-        self._want_pass()
+        self._passes.line_up(shaker)
 
     def ended(self, shaker: Shaker) -> None:
         """It is done, or the connection is."""
-        self._line.pop(shaker, None)
+        self._passes.leave(shaker)
         deadline = self._deadlines.pop(shaker, None)
         if deadline is not None:
             deadline.cancel()
@@ -95,21 +89,3 @@ class Handshakes:
         others = f" (and with {self._unsaid} others since the last line like this)" if self._unsaid else ""
         _log.warning("no TLS with %s: %s%s", peer, why, others)
         self._said, self._unsaid = self._said + 1, 0
-
-    def _pass(self) -> None:
-        self._pass_is_due = False
-        until_s = self._clock_s() + PASS_S
-        try:
-            while self._line:
-                shaker = next(iter(self._line))
-                del self._line[shaker]
-                shaker.step()
-                if self._clock_s() >= until_s:
-                    break
-        finally:
-            self._want_pass()
-
-    def _want_pass(self) -> None:
-        if self._line and not self._pass_is_due:
-            self._pass_is_due = True
-            self._call_soon(self._pass)

@@ -1,5 +1,6 @@
 """Handshakes that aren't done: each has its time, they take turns with everything else, and too many cost only themselves."""
 
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -126,22 +127,29 @@ def test_the_log_isnt_filled_by_strangers(caplog: pytest.LogCaptureFixture) -> N
     assert f"and with {1_000 - SAY_AT_MOST} others" in caplog.text
 
 
-def test_half_done_handshakes_end_and_cost_nobody_else_a_place(
-    tmp_path: Path, authority: Authority, server: Identity
-) -> None:
-    env = {"DHPD_MAX_CONNECTIONS": "20", "DHPD_HANDSHAKE_WITHIN_MS": "700"}
+def test_half_done_handshakes_cost_nobody_else_a_place(tmp_path: Path, authority: Authority, server: Identity) -> None:
+    env = {"DHPD_MAX_CONNECTIONS": "20", "DHPD_HANDSHAKE_WITHIN_MS": "600000"}
     with DaemonProcess(tmp_path / "data", arguments=server.flags, env=env) as daemon:
         silent = [plain(daemon) for _ in range(60)]
-        for sock in silent[::2]:
-            sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # A ClientHello's beginning.
+        for sock in silent[: 60 - FEWEST : 2]:
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # A ClientHello's beginning.
         with WireClient(encrypted(daemon, authority)) as honest:
             honest.call("ping")
-            for sock in silent:
-                assert ended(sock)
-                sock.close()
+            assert all(ended(sock) for sock in silent[: 60 - FEWEST])
             honest.call("ping")
-        assert "it wasn't done within 700 ms" in daemon.stderr
-        assert "Traceback" not in daemon.stderr
+        for sock in silent:
+            sock.close()
+
+
+def test_a_handshake_that_takes_too_long_is_ended_and_told_of(tmp_path: Path, server: Identity) -> None:
+    env = {"DHPD_HANDSHAKE_WITHIN_MS": "300"}
+    with DaemonProcess(tmp_path / "data", arguments=server.flags, env=env) as daemon:
+        with plain(daemon) as silent, plain(daemon) as begun:
+            begun.sendall(b"\x16\x03\x01\x02\x00\x01")
+            assert ended(silent)
+            assert ended(begun)
+        assert "no TLS with 127.0.0.1: it wasn't done within 300 ms" in daemon.stderr
 
 
 def ended(sock: socket.socket) -> bool:
