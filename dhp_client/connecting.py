@@ -57,7 +57,7 @@ class Connecting:
             self._addresses,
             name=name or "python",
             session=session or secrets.token_urlsafe(24),
-            token=_token(token, token_file),
+            token=token_from(token, token_file),
             retry_ms=retry_ms,
             in_doubt_ms=in_doubt_ms,
         )
@@ -69,7 +69,8 @@ class Connecting:
         return Client(opened)
 
 
-def _token(given: str | None, file: str | os.PathLike[str] | None) -> str | None:
+def token_from(given: str | None, file: str | os.PathLike[str] | None) -> str | None:
+    """The token that was given, or what the file holds, or else what the environment says. Raises `TokenUnreadable`."""
     if given is not None and not isinstance(given, str):
         raise TypeError(f"token must be a str, not {type(given).__name__}.")
     if given is not None or file is not None:

@@ -13,6 +13,7 @@ import msgspec
 
 from dhp_protocol.limits import MAX_NAME_CHARS
 
+from ..trust import Trust, trust_from
 from .printing import harmless, json_line
 
 OK, FAILED, USAGE, UNREACHABLE, NOT_YET, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -38,6 +39,10 @@ class Settings(msgspec.Struct):
         """
         names = ("token_file", "ca_file", "cert_file", "key_file", "server_name")
         return {name: getattr(self, name) for name in names}
+
+    def trust(self) -> Trust:
+        """What of it TLS goes by."""
+        return trust_from(self.ca_file, self.cert_file, self.key_file, self.server_name)
 
     def client_name(self) -> str:
         """Who asks, as a decision's `by` tells it where there are no tokens."""

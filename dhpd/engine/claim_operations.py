@@ -11,6 +11,7 @@ from .fencing import ended_by, lease_lost
 from .holding import decide_fail, decide_release, not_claimable, not_recoverable
 from .moments import Now
 from .roles import check_worker
+from .scarcity import check_room
 from .serving import claim_lookup
 from .settling import Settling
 from .waiting import Address, ClaimWaiter
@@ -55,6 +56,7 @@ def _take(
             core.end_wait(waiting, now)
     if core.draining:
         raise draining()
+    check_room(core)
     if handoff is not None:
         core.look(handoff, now)
     core.settle_some_due(now)
