@@ -34,17 +34,21 @@ from dhpd.store.backend import DiskError, StoreBackend, StoreError
 from dhpd.store.group_commit import GroupCommit
 from dhpd.store.sqlite import SqliteStore
 
+from .certificates import Certificates, certificates_of
 from .clock import Clock, monotonic_s, wall_ms
 from .commons import Commons
 from .connection import Connection
 from .desk import Desk
 from .directory import STORE_NAME, DataDirectory, DirectoryInUse
+from .handshakes import Handshakes
 from .lateness import Lateness
-from .listeners import AddressTaken, SocketFile, addresses_of, listen, socket_files
+from .listeners import AddressTaken, SocketFile, UnixAddress, addresses_of, listen, socket_files
 from .open_files import fitted_to_open_files
+from .passes import Passes
 from .pruner import Pruner
 from .reporting import Reporter
 from .ticker import Ticker
+from .tls import TlsTransport
 from .tokens import Tokens
 
 SWITCH_INTERVAL_S = 0.0005
@@ -67,11 +71,13 @@ class Daemon:
         store: StoreBackend,
         directory_lost: Callable[[], bool] = lambda: False,
         tokens: Tokens | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
         self._config = config
         self._store = store
         self._directory_lost = directory_lost
         self._tokens = tokens
+        self._certificates = certificates
         self._follower: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
         self._clock = Clock()
@@ -148,8 +154,12 @@ class Daemon:
         if self._tokens is not None:
             self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
             self._follower.add_done_callback(self._task_ended)
+        way_in = self._connection if self._certificates is None else self._encrypted_by(self._certificates)
         for address in addresses_of(config, data):
-            server, written = await listen(address, self._connection)
+            if isinstance(address, UnixAddress):  # File modes guard it, and nobody listens in there.
+                server, written = await listen(address, self._connection)
+            else:
+                server, written = await listen(address, way_in, tls=self._certificates is not None)
             self._servers.append(server)
             self.addresses.extend(written)
         self._socket_files = socket_files(self.addresses)
@@ -214,6 +224,18 @@ class Daemon:
 
     def _connection(self) -> Connection:
         return Connection(next(self._numbers), self._desk, self._commons)
+
+    def _encrypted_by(self, certificates: Certificates) -> Callable[[], asyncio.Protocol]:
+        """Makes what a TCP connection meets first where TLS is spoken."""
+        config, loop = self._config, asyncio.get_running_loop()
+
+        def most() -> int:
+            """Who isn't known yet takes half of the places at most, and none that is taken."""
+            return min(config.max_connections // 2, config.max_connections - len(self._desk.connections))
+
+        handshakes = Handshakes(most, config.handshake_within_ms, monotonic_s, loop.call_soon, loop.call_later)
+        passes = Passes(monotonic_s, loop.call_soon)
+        return lambda: TlsTransport(certificates.context, self._connection, handshakes, passes)
 
     def _poke(self) -> None:
         self._commits.poke()
@@ -280,7 +302,9 @@ def _fresh_name() -> str:
     return secrets.token_urlsafe(24)
 
 
-async def serve(config: Config, directory: DataDirectory, tokens: Tokens | None) -> None:
+async def serve(
+    config: Config, directory: DataDirectory, tokens: Tokens | None, certificates: Certificates | None
+) -> None:
     """One daemon's life, from a held directory to SIGTERM or SIGINT."""
     try:
         store = await SqliteStore.open(
@@ -288,13 +312,20 @@ async def serve(config: Config, directory: DataDirectory, tokens: Tokens | None)
         )
     except StoreError as error:
         raise CannotRun(str(error)) from None
-    daemon = Daemon(config, store, lambda: directory.lost or store.lost, tokens)
+    daemon = Daemon(config, store, lambda: directory.lost or store.lost, tokens, certificates)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.end)
     loop.add_signal_handler(signal.SIGUSR1, daemon.drain)
-    if tokens is not None:
-        loop.add_signal_handler(signal.SIGHUP, tokens.reload)
+
+    def read_again() -> None:
+        if tokens is not None:
+            tokens.reload()
+        if certificates is not None:
+            loop.run_in_executor(None, certificates.reload)
+
+    if tokens is not None or certificates is not None:
+        loop.add_signal_handler(signal.SIGHUP, read_again)
     try:
         await daemon.start(directory.path)
     except BaseException as error:
@@ -319,8 +350,8 @@ def run(config: Config) -> None:
     """Runs the daemon until it is told to stop; raises `CannotRun`, or `ConfigError` for an address."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    os.umask(0o077)
     directory = DataDirectory(Path(config.data).absolute())
+    certificates = certificates_of(config)
     addresses_of(config, directory.path)
     tokens = None if config.tokens is None else Tokens(Path(config.tokens))
     try:
@@ -329,6 +360,6 @@ def run(config: Config) -> None:
         raise CannotRun(str(error)) from None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(fitted_to_open_files(config), directory, tokens))
+            runner.run(serve(fitted_to_open_files(config), directory, tokens, certificates))
     finally:
         directory.give_up()
