@@ -58,9 +58,13 @@ class DataDirectory:
     def publish(self, information: dict[str, Any]) -> None:
         """Says where the daemon is; a reader sees the whole or nothing. Raises `OSError`."""
         draft = self.path / "dhpd.json.new"
-        draft.write_text(json.dumps(information) + "\n")
-        draft.chmod(0o600)
-        draft.replace(self._information)
+        try:
+            draft.write_text(json.dumps(information) + "\n")
+            draft.chmod(0o600)
+            draft.replace(self._information)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
     def give_up(self) -> None:
         if self._lock >= 0:

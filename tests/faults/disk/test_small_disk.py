@@ -88,7 +88,7 @@ def test_it_runs_full_and_work_ends_and_with_room_again_all_goes_on(
         assert worker.call("checkpoint", **hold, seq=seq + 1, state=STATE)["seq"] == seq + 1
         assert client.claim(handoff=ending[100])["attempt"] == 2
         # And once more, with nothing in between that was started anew.
-        (small_disk / "others").write_bytes(bytes(4 * MIB))
+        (small_disk / "others").write_bytes(bytes(2 * MIB))
         more = client.dispatch("filling", key="more")
         again = {"handoff": more, "fence": worker.claim(handoff=more, ttl_ms=60_000)["fence"]}
         last = fill(worker, again)
