@@ -14,7 +14,8 @@ import click
 
 import dhp_client
 
-from . import deciding, dispatching, effects, looking, moving, overseeing
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
+from .chaos import chaos
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -55,6 +56,8 @@ for _command in (
     moving.export,
     moving.import_bundle,
     demo,
+    chaos,
+    conforming.conform,
 ):
     dhp.add_command(_command)
 

@@ -50,11 +50,14 @@ class Core:
         fresh_name: Callable[[], str],
         *,
         purged_fence: int = 0,
+        fence_floor: int = 0,
         chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
         """`fresh_name` makes an unguessable name, `chance` a number in [0, 1) to spread retries by."""
         self.settings = settings
         self.purged_fence = purged_fence
+        self.fence_floor = fence_floor
+        """Claims are above it: before the store was restored from a backup, fences up to it may have been given out."""
         self.chance = chance
         self.ledger = Ledger()
         self.journal = Journal()

@@ -56,6 +56,7 @@ class Serving(Core):
             ttl_ms=ttl_ms,
             nonce=nonce,
             detached=detached,
+            fence_floor=self.fence_floor,
             now=now,
         )
         facts = self.change(handoff.id, handoff, changes, now)

@@ -103,7 +103,13 @@ class Daemon:
         )
         gc.disable()  # Loading makes millions of objects and no garbage.
         loaded = await self._store.load()
-        engine = self._engine = Engine(settings, _fresh_name, purged_fence=loaded.purged_fence, chance=random.random)
+        engine = self._engine = Engine(
+            settings,
+            _fresh_name,
+            purged_fence=loaded.purged_fence,
+            fence_floor=loaded.fence_floor,
+            chance=random.random,
+        )
         engine.load(
             loaded.facts,
             loaded.tail,

@@ -10,6 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+STORE_NAME = "dhpd.sqlite"
+"""The journal's file in the directory."""
+
 
 class DirectoryInUse(Exception):
     """Another daemon has the directory, or it can't be used; the message says which."""
@@ -20,7 +23,7 @@ class DataDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = path / "dhpd.sqlite"
+        self.store = path / STORE_NAME
         self._information = path / "dhpd.json"
         self._lock = -1
 

@@ -47,6 +47,7 @@ class Loaded(Struct, frozen=True):
     facts: list[Handoff]
     tail: list[Entry]
     extensions: dict[str, Extension]
+    fence_floor: int = 0
 
 
 class Appended(Struct, frozen=True):
