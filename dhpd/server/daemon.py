@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -54,6 +55,7 @@ from .tokens import Tokens
 SWITCH_INTERVAL_S = 0.0005
 """The store's thread takes the GIL back once a row: the default of 5 ms would stall it behind any busy stretch."""
 STOP_WITHIN_S = 4.0
+PUBLISH_AGAIN_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -333,17 +335,34 @@ async def serve(
         if isinstance(error, (AddressTaken, StoreError, DiskError)):
             raise CannotRun(str(error)) from None
         raise
+    information = {
+        "pid": os.getpid(),
+        "addresses": daemon.addresses,
+        "protocol": PROTOCOL,
+        "started": rfc3339(wall_ms()),
+    }
+    publishing = None
     try:
-        directory.publish(
-            {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
-        )
+        directory.publish(information)
     except OSError as error:  # There isn't room even for that; whoever knows an address can come all the same.
-        _log.error("dhpd.json can't be written, so a client finds this daemon by its address only: %s", error)
+        _log.error("dhpd.json can't be written yet, so this daemon is found by its address only: %s", error)
+        publishing = asyncio.create_task(_publish(directory, information))
     print("dhpd ready", *daemon.addresses, flush=True)
     await daemon.stopping.wait()
+    if publishing is not None:
+        publishing.cancel()
     await daemon.stop()
     if daemon.failure is not None:
         raise CannotRun(f"The daemon could not go on: {daemon.failure}. Start it again.")
+
+
+async def _publish(directory: DataDirectory, information: dict[str, Any]) -> None:
+    """Says where the daemon is as soon as the disk has room for that."""
+    while True:
+        await asyncio.sleep(PUBLISH_AGAIN_S)
+        with contextlib.suppress(OSError):
+            directory.publish(information)
+            return
 
 
 def run(config: Config) -> None:
