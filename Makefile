@@ -4,6 +4,7 @@
 #   make test                 every test, lint and types among them; ARGS='-k fence' and the like are passed on
 #   make lint                 lint, format and types alone
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
+#   make check-restart        how 500 clients with live leases come back when their daemon is restarted; ARGS='--ttl-ms 2000' and the like
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
 #   make bench                ours beside the peers and the limits of the machine: some minutes; figures and picture in .bench/
 #   make ordeal               dhp chaos at full size: 300 handoffs, a worker killed every second for two minutes, the daemon five times
@@ -17,7 +18,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 200
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint check-times check-pings bench ordeal check-reliability simulate clean
+.PHONY: demo test lint check-times check-restart check-pings bench ordeal check-reliability simulate clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -32,6 +33,9 @@ lint: $(STAMP)
 
 check-times: $(STAMP)
 	@$(BIN)/python bench/check_times.py $(ARGS)
+
+check-restart: $(STAMP)
+	@$(BIN)/python bench/restarts.py $(ARGS)
 
 check-pings: $(STAMP)
 	@$(BIN)/python bench/pings.py $(ARGS)

@@ -14,7 +14,7 @@ import click
 
 import dhp_client
 
-from . import deciding, dispatching, effects, looking, moving, overseeing
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
 from .chaos import chaos
 from .demo import demo
 from .printing import error_line
@@ -57,6 +57,7 @@ for _command in (
     moving.import_bundle,
     demo,
     chaos,
+    conforming.conform,
 ):
     dhp.add_command(_command)
 

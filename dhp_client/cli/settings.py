@@ -31,13 +31,7 @@ class Settings(msgspec.Struct):
 
     def token(self) -> str | None:
         """What the token file holds; None where none was named: then $DHP_TOKEN counts."""
-        if self.token_file is None:
-            return None
-        try:
-            return Path(self.token_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
-            raise click.UsageError(f"{self.token_file} can't be read: {why}.") from None
+        return None if self.token_file is None else token_in(self.token_file)
 
     def client_name(self) -> str:
         """Who asks, as a decision's `by` tells it where there are no tokens."""
@@ -48,6 +42,15 @@ class Settings(msgspec.Struct):
         """Writes `value` as one line of JSON, or else the lines, on standard output."""
         for line in [json_line(value)] if self.as_json else lines:
             click.echo(harmless(line))
+
+
+def token_in(file: str) -> str:
+    """The token that a file holds."""
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
+        raise click.UsageError(f"{file} can't be read: {why}.") from None
 
 
 def warn(sentence: str) -> None:

@@ -68,6 +68,8 @@ class Core:
         self.backlog = Backlog(settings.steps_at_once)
         self.draining = False
         self.available = True
+        self.disk_full = False
+        """Only what `scarcity` lets through is written."""
         self.looked_at: Handoff | None = None
         """What the operation at hand has looked at: a refusal shows that much."""
         self.missed_at = 0

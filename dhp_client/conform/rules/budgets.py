@@ -1,0 +1,260 @@
+"""Caps: on steps, money, time, attempts and standing still; parents' too; and what brings dead work back (SPEC.md, section 5)."""
+
+from ..bench import Bench
+from ..judging import JSON, holds, same
+from ..peer import Held
+from ..points import Rules
+
+rules = Rules("budgets", "5 The life of a handoff, Budgets")
+
+
+def _over(held: Held, details: JSON, **wanted: JSON) -> None:
+    for name, value in {"whose": held.handoff, **wanted}.items():
+        same(name, details[name], value)
+
+
+@rules.point
+def steps_may_be_reached_not_passed(bench: Bench) -> None:
+    """max_steps may be reached; the write that would pass it is budget_exceeded, and the work is dead."""
+    held = bench.peer().held(budget={"max_steps": 3})
+    held.checkpoint("a", steps=2)
+    held.checkpoint("b")
+    details = held.refused("budget_exceeded", "checkpoint", state="c")
+    _over(held, details, cap="max_steps", limit=3, used=3, asked=1, lacking=1)
+    status = held.status()
+    holds(status["status"] == "dead" and status["steps"] == 3 and status["seq"] == 2, "dead, with 3 steps", status)
+    held.lost("dead")
+
+
+@rules.point
+def money_may_be_reached_not_passed(bench: Bench) -> None:
+    """max_usd may be reached, exactly; a nano-dollar more is budget_exceeded."""
+    held = bench.peer().held(budget={"max_usd": 0.3})
+    held.call("spend", usd=0.1)
+    same("usd", held.call("spend", usd=0.2)["usd"], 0.3)
+    details = held.refused("budget_exceeded", "spend", usd=0.000000001)
+    _over(held, details, cap="max_usd", limit=0.3, used=0.3, asked=0.000000001, lacking=0.000000001)
+
+
+@rules.in_section("3 Values")
+def money_adds_up_exactly(bench: Bench) -> None:
+    """Amounts add up exactly, in nano-dollars: ten times 0.1 is 1, and what is above 0 is at least one."""
+    held = bench.peer().held()
+    for _ in range(10):
+        reply = held.call("spend", usd=0.1)
+    same("ten times 0.1", float(reply["usd"]), 1.0)
+    same("and the least there is", held.call("spend", usd=1e-30)["usd"], 1.000000001)
+    same("steps", held.call("spend")["steps"], 0)
+
+
+@rules.point
+def what_a_cap_refused_is_kept(bench: Bench) -> None:
+    """A refused checkpoint's amounts, seq and state are kept; all earlier ones stay; redrive with more applies it."""
+    peer = bench.peer()
+    held = peer.held(budget={"max_steps": 1})
+    held.checkpoint("first")
+    held.refused("budget_exceeded", "checkpoint", state="paid for", steps=2)
+    kept = held.status()["kept"]
+    holds(kept["steps"] == 2 and kept["seq"] == 2, "kept: 2 steps, seq 2", kept)
+    same("the newest checkpoint", peer.call("last_checkpoint", handoff=held.handoff)["checkpoint"]["state"], "first")
+    details = peer.refused("budget_exceeded", "redrive", handoff=held.handoff)
+    same("what is lacking", details["lacking"], 2)
+    same("the status", held.status()["status"], "dead")
+    same("the status", peer.call("redrive", handoff=held.handoff, budget_add={"max_steps": 2})["status"], "pending")
+    status = held.status()
+    holds(
+        status["steps"] == 3 and status["seq"] == 2 and status["kept"] is None, "3 steps, seq 2, nothing kept", status
+    )
+    reply = peer.call("claim", worker="w", handoff=held.handoff)
+    same("the state to go on from", reply["checkpoint"]["state"], "paid for")
+
+
+@rules.in_section("7 Operations, redrive")
+def redrive_brings_dead_work_back(bench: Bench) -> None:
+    """redrive makes dead work pending with all it has, failures counted anew; of any other it is wrong_state."""
+    peer = bench.peer()
+    held = peer.held()
+    held.checkpoint("kept", steps=2)
+    same("status", peer.refused("wrong_state", "redrive", handoff=held.handoff)["status"], "running")
+    held.call("fail", error={"type": "T"}, retry=False)
+    same("status", peer.call("redrive", handoff=held.handoff)["status"], "pending")
+    status = held.status()
+    for name, value in (("failures", 0), ("seq", 1), ("steps", 2)):
+        same(name, status[name], value)
+    peer.claim(held.handoff)
+
+
+@rules.in_section("10 Promises and retries")
+def spend_by_nonce_counts_once(bench: Bench) -> None:
+    """A spend with the same nonce counts once, and tells the present sums; another nonce counts."""
+    held = bench.peer().held()
+    for _ in range(3):
+        reply = held.call("spend", usd=0.5, steps=2, nonce="a")
+        holds(reply["usd"] == 0.5 and reply["steps"] == 2, "0.5 and 2", reply)
+    reply = held.call("spend", usd=0.5, nonce="b")
+    holds(reply["usd"] == 1 and reply["steps"] == 2, "1 and 2", reply)
+    held.call("spend", usd=0.25)
+    same("what the first nonce tells now", held.call("spend", usd=0.5, steps=2, nonce="a")["usd"], 1.25)
+
+
+@rules.in_section("10 Promises and retries")
+def budget_add_by_nonce_counts_once(bench: Bench) -> None:
+    """budget_add gives more of caps in force, once for a nonce; what isn't in force, or not above 0, is refused."""
+    peer = bench.peer()
+    handoff = peer.dispatch(budget={"max_steps": 5})
+    for _ in range(2):
+        reply = peer.call("budget_add", handoff=handoff, add={"max_steps": 3}, nonce="n")
+        same("max_steps", reply["budget"]["max_steps"], 8)
+    for add, member in (({"max_usd": 1}, "add.max_usd"), ({"max_steps": 0}, "add.max_steps"), ({}, "add")):
+        same("member", peer.refused("invalid_request", "budget_add", handoff=handoff, add=add)["member"], member)
+    peer.call("cancel", handoff=handoff)
+    peer.refused("wrong_state", "budget_add", handoff=handoff, add={"max_steps": 3})
+
+
+@rules.point
+def a_cap_on_time_ends_it_at_its_moment(bench: Bench) -> None:
+    """max_wallclock_ms after the first claim it is dead, held or not."""
+    peer = bench.peer(session=bench.session())
+    held = peer.held(budget={"max_wallclock_ms": 200})
+    same("the status that is told", peer.event("lease_lost")["status"], "dead")
+    held.lost("dead")
+    handed_back = peer.held(budget={"max_wallclock_ms": 200})
+    handed_back.call("release", delay_ms=600_000)
+    same("status", peer.call("result", handoff=handed_back.handoff, wait_ms=600_000)["status"], "dead")
+    peer.refused("budget_exceeded", "redrive", handoff=handed_back.handoff)
+
+
+@rules.point
+def a_sum_out_of_range_is_refused_and_changes_nothing(bench: Bench) -> None:
+    """A sum above 8,000,000 dollars is invalid_request (usd), and neither parks the work nor counts."""
+    held = bench.peer().held()
+    held.call("spend", usd=7_999_999)
+    same("member", held.refused("invalid_request", "spend", usd=1.5)["member"], "usd")
+    status = held.status()
+    holds(status["status"] == "running" and status["usd"] == 7_999_999, "running, as it was", status)
+
+
+@rules.point
+def the_caps_in_force_are_told(bench: Bench) -> None:
+    """status tells the caps in force, defaults filled in."""
+    peer = bench.peer()
+    budget = peer.status(peer.dispatch(budget={"max_usd": 1.5}))["budget"]
+    for name, value in (("max_usd", 1.5), ("max_attempts", 3), ("max_stalls", 2), ("max_invalid_results", 3)):
+        same(name, budget[name], value)
+
+
+# --- parents -----------------------------------------------------------------------------------------------------------
+
+parents = Rules("parents", "5 The life of a handoff, Parents")
+
+
+@parents.point
+def a_child_counts_against_its_ancestors_caps(bench: Bench) -> None:
+    """What a child spends counts against every ancestor; the write that would pass one names whose cap, and only the child dies."""
+    peer = bench.peer()
+    top = peer.dispatch(budget={"max_usd": 1})
+    middle = peer.dispatch(parent=top)
+    child = peer.held(parent=middle)
+    child.call("spend", usd=0.75, steps=2)
+    for handoff in (top, middle):
+        status = peer.status(handoff)
+        holds(status["usd"] == 0.75 and status["steps"] == 2, "the child's spending at each ancestor", status)
+    details = child.refused("budget_exceeded", "spend", usd=0.5)
+    for name, value in (("whose", top), ("cap", "max_usd"), ("lacking", 0.25)):
+        same(name, details[name], value)
+    same("the child's status", child.status()["status"], "dead")
+    same("the ancestor's status", peer.status(top)["status"], "pending")
+    same("the ancestor's sum", peer.status(top)["usd"], 0.75)
+
+
+@parents.point
+def a_parent_must_be_there_and_not_be_final(bench: Bench) -> None:
+    """A parent that there isn't is not_found, a final one wrong_state."""
+    peer = bench.peer()
+    peer.refused("not_found", "dispatch", **peer.intent(parent="0" * 64))
+    parent = peer.dispatch()
+    peer.call("cancel", handoff=parent)
+    same("status", peer.refused("wrong_state", "dispatch", **peer.intent(parent=parent))["status"], "cancelled")
+
+
+@parents.point
+def parents_go_max_parent_depth_deep(bench: Bench) -> None:
+    """Generations deeper than max_parent_depth are invalid_request (parent)."""
+    peer = bench.peer()
+    limit = bench.terms.limits["max_parent_depth"]
+    parent = peer.dispatch()
+    for _ in range(limit):
+        reply = peer.reply(peer.send("dispatch", **peer.intent(parent=parent)))
+        if reply["ok"] is not True:
+            break
+        parent = reply["handoff"]
+    details = peer.refused("invalid_request", "dispatch", **peer.intent(parent=parent))
+    same("member", details["member"], "parent")
+
+
+@parents.point
+def cancelling_a_parent_takes_its_children_along_only_when_asked(bench: Bench) -> None:
+    """cancel leaves children alone unless children is true; then all that descend from it and aren't final are cancelled."""
+    peer = bench.peer()
+    parent = peer.dispatch()
+    child = peer.dispatch(parent=parent)
+    grandchild = peer.held(parent=child)
+    peer.call("cancel", handoff=parent)
+    same("the child's status", peer.status(child)["status"], "pending")
+    peer.call("cancel", handoff=parent, children=True)
+    for handoff in (child, grandchild.handoff):
+        same("the status", peer.status(handoff)["status"], "cancelled")
+    grandchild.lost("cancelled")
+
+
+# --- stalls ------------------------------------------------------------------------------------------------------------
+
+stalls = Rules("stalls", "5 The life of a handoff, Stalls")
+
+
+@stalls.point
+def going_round_in_circles_is_a_stall(bench: Bench) -> None:
+    """At the max_repeats-th repetition the work is orphaned as stalled: lease_lost, a stall and no failure. A circle counts."""
+    peer = bench.peer()
+    held = peer.held(budget={"max_repeats": 2})
+    for digest, repeats in (("a", 0), ("b", 0), ("a", 1), ("c", 0), ("a", 1), ("b", 1)):
+        same("repeats", held.call("activity", digest=digest)["repeats"], repeats)
+    held.lost("stalled", "activity", digest="a")
+    status = held.status()
+    for name, value in (("status", "orphaned"), ("stalls", 1), ("failures", 0)):
+        same(name, status[name], value)
+
+
+@stalls.point
+def the_last_stall_is_dead(bench: Bench) -> None:
+    """The max_stalls-th stall makes the work dead."""
+    peer = bench.peer()
+    held = peer.held(budget={"max_repeats": 1, "max_stalls": 2})
+    for status in ("orphaned", "dead"):
+        held.call("activity", digest="a")
+        held.lost("stalled", "activity", digest="a")
+        same("the status", held.status()["status"], status)
+        if status == "orphaned":
+            held.fence = peer.claim(held.handoff)
+
+
+@stalls.point
+def standing_still_is_a_stall(bench: Bench) -> None:
+    """stall_ms without anything new orphans the work, however well its lease is renewed; renewals and spend aren't new."""
+    peer = bench.peer(session=bench.session())
+    held = peer.held(budget={"stall_ms": 300})
+    held.call("spend", steps=1)
+    event = peer.event("lease_lost")
+    same("why", event["why"], "stalled")
+    same("failures", held.status()["failures"], 0)
+    held.lost("stalled")
+
+
+@stalls.in_section("7 Operations, checkpoint")
+def a_checkpoint_whose_activity_stalls_is_kept(bench: Bench) -> None:
+    """A checkpoint with the activity that stalls is lease_lost (stalled), and has been kept."""
+    peer = bench.peer()
+    held = peer.held(budget={"max_repeats": 1})
+    held.checkpoint("one", activity="a")
+    held.lost("stalled", state="two", activity="a")
+    same("the newest state", peer.call("last_checkpoint", handoff=held.handoff)["checkpoint"]["state"], "two")
