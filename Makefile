@@ -4,8 +4,11 @@
 #   make test                 every test, lint and types among them; ARGS='-k fence' and the like are passed on
 #   make lint                 lint, format and types alone
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
+#   make check-restart        how 500 clients with live leases come back when their daemon is restarted; ARGS='--ttl-ms 2000' and the like
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
 #   make bench                ours beside the peers and the limits of the machine: some minutes; figures and picture in .bench/
+#   make ordeal               dhp chaos at full size: 300 handoffs, a worker killed every second for two minutes, the daemon five times
+#   make check-reliability    kill to resume, work done twice, work taken without need: a quarter of an hour; ARGS=--quick for two minutes
 #   make simulate SEEDS=1000  the simulation over that many seeds
 #   make fuzz SECONDS=600     random bytes for everything that reads them from strangers, with fresh seeds; failures are kept in .fuzz
 #   make clean                removes what the others made
@@ -17,7 +20,11 @@ SEEDS ?= 200
 SECONDS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+<<<<<<< HEAD
 .PHONY: demo test lint check-times check-pings bench simulate fuzz clean
+=======
+.PHONY: demo test lint check-times check-restart check-pings bench ordeal check-reliability simulate clean
+>>>>>>> main
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -33,12 +40,21 @@ lint: $(STAMP)
 check-times: $(STAMP)
 	@$(BIN)/python bench/check_times.py $(ARGS)
 
+check-restart: $(STAMP)
+	@$(BIN)/python bench/restarts.py $(ARGS)
+
 check-pings: $(STAMP)
 	@$(BIN)/python bench/pings.py $(ARGS)
 	@$(BIN)/python bench/crowds.py
 
 bench: $(STAMP)
 	@$(BIN)/python bench/run.py --json .bench/figures.json --picture .bench/figures.png $(ARGS)
+
+ordeal: $(STAMP)
+	@$(BIN)/dhp chaos --handoffs 300 --workers 6 --seconds 120 --kill-every-ms 1000 --daemon-kills 5 $(ARGS)
+
+check-reliability: $(STAMP)
+	@$(BIN)/python -m bench.reliability $(ARGS)
 
 simulate: $(STAMP)
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)

@@ -13,7 +13,7 @@ import selectors
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -24,7 +24,7 @@ from dhp_protocol.messages import Hello, Release
 
 from . import embedded, forking
 from .addresses import Address, DirectoryAddress, SocketAddress
-from .backoff import Backoff
+from .backoff import SHARE_OF_TTL, Backoff
 from .blocking import connect_blocking
 from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
@@ -55,7 +55,10 @@ class _Stopped(Exception):
 
 
 class KeepAlive:
-    """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed."""
+    """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed.
+
+    `on_trouble` is called on `loop` whenever a connection wasn't to be had, or ended, or gave no answer.
+    """
 
     def __init__(
         self,
@@ -64,12 +67,14 @@ class KeepAlive:
         *,
         hello: Hello,
         loop: asyncio.AbstractEventLoop,
+        on_trouble: Callable[[], None] = lambda: None,
     ) -> None:
         self._addresses = list(addresses)
         self._table = table
         self._hello = hello
         self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
+        self._on_trouble = on_trouble
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._to_release = True
@@ -141,11 +146,13 @@ class KeepAlive:
                         return
                 except (OSError, ConnectionLost, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
+                    with contextlib.suppress(RuntimeError):  # The loop is closed.
+                        self._loop.call_soon_threadsafe(self._on_trouble)
                 except Exception:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
                     self._hang_up()
-                if self._waits(backoff.next_ms()):
+                if self._waits(backoff.next_ms(at_most_ms=self._table.shortest_ttl_ms() * SHARE_OF_TTL)):
                     self._end()
                     return
         finally:

@@ -188,6 +188,11 @@ class LeaseTable:
             found = [lease for lease in (*self._forgotten, *self._leases.values()) if now_ms < lease.deadline_ms]
             return [lease for lease in found if _beats(lease) and not lease.detached]
 
+    def shortest_ttl_ms(self) -> float:
+        """Infinite without leases."""
+        with self._lock:
+            return min((lease.ttl_ms for lease in self._leases.values()), default=float("inf"))
+
     def next_beat_ms(self) -> float | None:
         """When the next heartbeat is due; None without leases."""
         with self._lock:

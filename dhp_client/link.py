@@ -52,6 +52,8 @@ class Link(asyncio.Protocol):
         self._ping: Callable[[], bytes] = bytes
         self._ping_idle = False
         self._watchdog: asyncio.TimerHandle | None = None
+        self._asked_ms: float | None = None
+        """When the peer was asked whether it is there, until that has come to something."""
         self._why: Exception | None = None
 
     @property
@@ -96,7 +98,14 @@ class Link(asyncio.Protocol):
         with `idle`, in any case; one that doesn't answer for as long again is given up.
         """
         self._ping, self._ping_idle = ping, idle
-        self._look_over(SILENCE_MS, None)
+        self._look_over(SILENCE_MS)
+
+    def ask(self, within_ms: float) -> None:
+        """Asks the peer whether it is there, unless it is being asked; one that says nothing within that time is given up."""
+        if self._asked_ms is None and not self._reading_paused and not self._ended:
+            self._asked_ms = monotonic_ms()
+            self.send(self._ping())
+            self._look_over(within_ms)
 
     def abort(self, why: Exception | None = None) -> None:
         """Ends the connection at once; waiters get `ConnectionLost`, or `why`."""
@@ -165,27 +174,28 @@ class Link(asyncio.Protocol):
                 waiter.set_exception(self._why or ConnectionLost("The connection ended before the answer came."))
         self._on_end(self)
 
-    def _look_over(self, delay_ms: float, asked_ms: float | None) -> None:
+    def _look_over(self, delay_ms: float) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
         if not self._ended:
             loop, due_ms = asyncio.get_running_loop(), monotonic_ms() + delay_ms
-            self._watchdog = loop.call_later(delay_ms / 1000, self._check_peer, due_ms, asked_ms)
+            self._watchdog = loop.call_later(delay_ms / 1000, self._check_peer, due_ms)
 
-    def _check_peer(self, due_ms: float, asked_ms: float | None) -> None:
+    def _check_peer(self, due_ms: float) -> None:
         now_ms = monotonic_ms()
         silent_ms = now_ms - self.received_at_ms
         if now_ms - due_ms > SILENCE_MS / 5:
             # The loop was held up, and on some loops a timer runs before what has arrived meanwhile is read.
-            self._look_over(SILENCE_MS / 5, asked_ms)
-        elif self._reading_paused:
-            self._look_over(SILENCE_MS, None)
-        elif asked_ms is not None and self.received_at_ms < asked_ms:
+            self._look_over(SILENCE_MS / 5)
+            return
+        asked_ms, self._asked_ms = self._asked_ms, None
+        if asked_ms is not None and self.received_at_ms < asked_ms and not self._reading_paused:
             log.warning("the daemon has been silent for %d ms: connecting anew", silent_ms)
             self.abort()
-        elif (self._ping_idle or self.waiting > 0) and silent_ms >= SILENCE_MS:
-            self.send(self._ping())
-            self._look_over(SILENCE_MS, now_ms)
+        elif (self._ping_idle or self.waiting > 0) and silent_ms >= SILENCE_MS and not self._reading_paused:
+            self.ask(SILENCE_MS)
         else:
-            self._look_over(SILENCE_MS, None)
+            self._look_over(SILENCE_MS)
 
 
 def _resolve(waiter: "asyncio.Future[bytes]", body: bytes, error: DHPError | None) -> None:

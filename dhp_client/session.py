@@ -66,9 +66,16 @@ class Session:
         self.loop = asyncio.get_running_loop()
         self.leases = LeaseTable()
         hello = Hello(client=name, session=session, token=UNSET if token is None else token)
-        self.keepalive = KeepAlive(addresses, self.leases, hello=hello, loop=self.loop)
+        self.keepalive = KeepAlive(
+            addresses, self.leases, hello=hello, loop=self.loop, on_trouble=lambda: self.connection.ask_peer()
+        )
         self.connection = Connection(
-            addresses, hello=hello, retry_ms=retry_ms, on_event=self._take_in, on_ready=self._is_back
+            addresses,
+            hello=hello,
+            retry_ms=retry_ms,
+            on_event=self._take_in,
+            on_ready=self._is_back,
+            shortest_ttl_ms=self.leases.shortest_ttl_ms,
         )
         self._closed: str | None = None
         forking.on_fork_in_child(self)

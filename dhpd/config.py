@@ -39,6 +39,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     idle_exit_ms: Positive | None = None
     """Ends the daemon when nobody was connected and nothing was live for so long."""
 
+    ballast_bytes: Annotated[int, Meta(ge=1024 * 1024, le=1024 * 1024 * 1024)] = 16 * 1024 * 1024
+    """So much room is held back in DATA, for the ends of work on a disk that is full otherwise."""
+
     retention_ms: Annotated[int, Meta(ge=1_000, le=3_153_600_000_000)] = 30 * 86_400_000
     """So long after its `ack` a handoff is kept; one that nobody acknowledged is kept for good. At most 100 years."""
 

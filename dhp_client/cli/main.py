@@ -14,7 +14,9 @@ import click
 
 import dhp_client
 
-from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
+from . import deciding, dispatching, effects, looking, moving, overseeing
+from .chaos import chaos
+from .conforming import conform
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -55,7 +57,8 @@ for _command in (
     moving.export,
     moving.import_bundle,
     demo,
-    conforming.conform,
+    chaos,
+    conform,
 ):
     dhp.add_command(_command)
 

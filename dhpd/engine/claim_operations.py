@@ -10,6 +10,7 @@ from .facts import ORPHANED, RUNNING
 from .fencing import ended_by, lease_lost
 from .holding import decide_fail, decide_release, not_claimable, not_recoverable
 from .moments import Now
+from .scarcity import check_room
 from .serving import claim_lookup
 from .settling import Settling
 from .waiting import Address, ClaimWaiter
@@ -53,6 +54,7 @@ def _take(
             core.end_wait(waiting, now)
     if core.draining:
         raise draining()
+    check_room(core)
     if handoff is not None:
         core.look(handoff, now)
     core.settle_some_due(now)

@@ -101,7 +101,13 @@ class Daemon:
         )
         gc.disable()  # Loading makes millions of objects and no garbage.
         loaded = await self._store.load()
-        engine = self._engine = Engine(settings, _fresh_name, purged_fence=loaded.purged_fence, chance=random.random)
+        engine = self._engine = Engine(
+            settings,
+            _fresh_name,
+            purged_fence=loaded.purged_fence,
+            fence_floor=loaded.fence_floor,
+            chance=random.random,
+        )
         engine.load(
             loaded.facts,
             loaded.tail,
@@ -240,10 +246,12 @@ def _fresh_name() -> str:
 async def serve(config: Config, directory: DataDirectory, tokens: Tokens | None) -> None:
     """One daemon's life, from a held directory to SIGTERM or SIGINT."""
     try:
-        store = await SqliteStore.open(directory.store, power_safe=config.power_safe)
+        store = await SqliteStore.open(
+            directory.store, power_safe=config.power_safe, ballast_bytes=config.ballast_bytes
+        )
     except StoreError as error:
         raise CannotRun(str(error)) from None
-    daemon = Daemon(config, store, lambda: directory.lost, tokens)
+    daemon = Daemon(config, store, lambda: directory.lost or store.lost, tokens)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stopping.set)
@@ -256,9 +264,12 @@ async def serve(config: Config, directory: DataDirectory, tokens: Tokens | None)
         if isinstance(error, (AddressTaken, StoreError, DiskError)):
             raise CannotRun(str(error)) from None
         raise
-    directory.publish(
-        {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
-    )
+    try:
+        directory.publish(
+            {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
+        )
+    except OSError as error:  # There isn't room even for that; whoever knows an address can come all the same.
+        _log.error("dhpd.json can't be written, so a client finds this daemon by its address only: %s", error)
     print("dhpd ready", *daemon.addresses, flush=True)
     await daemon.stopping.wait()
     await daemon.stop()

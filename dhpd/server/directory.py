@@ -6,8 +6,12 @@ Owns the lock against a second daemon, and `dhpd.json`, which tells clients wher
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+STORE_NAME = "dhpd.sqlite"
+"""The journal's file in the directory."""
 
 
 class DirectoryInUse(Exception):
@@ -19,7 +23,7 @@ class DataDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = path / "dhpd.sqlite"
+        self.store = path / STORE_NAME
         self._information = path / "dhpd.json"
         self._lock = -1
 
@@ -39,8 +43,9 @@ class DataDirectory:
             holder = _read_pid(self.path / "dhpd.lock")
             who = f"Another dhpd (process {holder})" if holder else "Another dhpd"
             raise DirectoryInUse(f"{who} uses {self.path}: stop it, or choose another --data.") from None
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, f"{os.getpid()}\n".encode())
+        with suppress(OSError):  # On a full disk; it only helps whoever finds the directory in use.
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, f"{os.getpid()}\n".encode())
         self._information.unlink(missing_ok=True)
 
     @property
@@ -54,7 +59,7 @@ class DataDirectory:
         return (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino)
 
     def publish(self, information: dict[str, Any]) -> None:
-        """Says where the daemon is; a reader sees the whole or nothing."""
+        """Says where the daemon is; a reader sees the whole or nothing. Raises `OSError`."""
         draft = self.path / "dhpd.json.new"
         draft.write_text(json.dumps(information) + "\n")
         draft.chmod(0o600)

@@ -34,16 +34,21 @@ class Reporter:
             commits=commits,
             records=records,
             uptime_ms=self._clock.uptime_ms(),
+            disk=self._disk(),
         )
 
     def health(self) -> HealthReply:
         engine = self._engine
-        status = "draining" if engine.draining else "ok"
+        status = "disk_full" if engine.disk_full else "draining" if engine.draining else "ok"
         return HealthReply(
             status=status if engine.available else "store_unavailable",
             store="ok" if engine.available else "unavailable",
+            disk=self._disk(),
             durability=self._durability,
             version=__version__,
             uptime_ms=self._clock.uptime_ms(),
             clock_offset_ms=self._clock.lease.offset_ms,
         )
+
+    def _disk(self) -> str:
+        return "full" if self._engine.disk_full else "ok"

@@ -45,7 +45,13 @@ async def read(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connect
     try:
         return await run(connection, work)
     except (sqlite3.Error, ValueError) as error:
-        raise DiskError(str(error)) from error
+        raise disk_error(error) from error
+
+
+def disk_error(error: Exception, failed: frozenset[str] = frozenset()) -> DiskError:
+    """What an error of SQLite's means; a `ValueError` is aiosqlite's word for a connection that is closed."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return DiskError(str(error), failed, out_of_room=code == sqlite3.SQLITE_FULL)
 
 
 async def connect_readers(path: Path) -> tuple[aiosqlite.Connection, aiosqlite.Connection, aiosqlite.Connection]:

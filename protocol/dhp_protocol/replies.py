@@ -299,13 +299,18 @@ class StatsReply(Struct, frozen=True, kw_only=True):
     commits: int
     records: int
     uptime_ms: int
+    disk: str = "ok"
 
 
 class HealthReply(Struct, frozen=True, kw_only=True):
-    """`status` is `ok`, `draining` or `store_unavailable`; `durability` says what an answer survives."""
+    """`status` is `ok`, `draining`, `disk_full` or `store_unavailable`; `durability` says what an answer survives.
+
+    `disk` is `ok`, or `full`: then only what ends work is taken, and what looks.
+    """
 
     status: str
     store: str
+    disk: str = "ok"
     durability: str
     version: str
     uptime_ms: int

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import dhp_client
+from dhp_client.backoff import Backoff
 from dhp_protocol.errors import LeaseLost, Overloaded
 from dhp_protocol.replies import CheckpointReply, ClaimReply, CompleteReply, ReleaseReply
 from tests.client.fake_daemon import Connection, FakeDaemon, grant
 from tests.client.losing import losing
-from tests.client.proxy import Proxy
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 
@@ -57,6 +58,27 @@ async def test_a_reconnected_client_names_the_same_session(fake: FakeDaemon) -> 
         fake.connections[0].drop()
         await client.ping()
         assert [hello.session for hello in fake.of("hello")] == [client.session] * 2
+
+
+@pytest.mark.parametrize("of", ["connection", "keepalive"])
+async def test_coming_back_begins_with_a_pause_of_chance_and_connecting_does_not(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    drawn: list[float] = []
+
+    class Noted(Backoff):
+        def next_ms(self, *, at_most_ms: float = float("inf")) -> float:
+            drawn.append(super().next_ms(at_most_ms=at_most_ms))
+            return drawn[-1]
+
+    monkeypatch.setattr(f"dhp_client.{of}.Backoff", Noted)
+    fake.answers["claim"] = grants
+    async with dhp_client.connect(fake.address) as client, client.claim(kinds="fetch"):
+        await until(lambda: len(fake.of("hello")) == 2)
+        assert drawn == []
+        fake.connections[["connection", "keepalive"].index(of)].drop()
+        await until(lambda: len(fake.of("hello")) == 3)
+        assert len(drawn) == 1
 
 
 async def test_a_checkpoint_that_was_not_answered_is_sent_again_as_it_was(fake: FakeDaemon) -> None:

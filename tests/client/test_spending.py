@@ -22,10 +22,10 @@ from dhp_protocol.replies import (
 )
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing, raising
-from tests.client.proxy import Proxy
 from tests.client.test_leases import status
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 

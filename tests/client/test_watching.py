@@ -14,10 +14,10 @@ import dhp_client
 from dhp_client.link import Link
 from dhp_protocol.replies import LaggedEvent, RecordEvent, StatusReply, WatchReply
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon
-from tests.client.proxy import Proxy
 from tests.client.test_leases import status
 from tests.client.waiting import until, until_async
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 
 def record(position: int) -> RecordEvent:

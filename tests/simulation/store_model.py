@@ -47,6 +47,7 @@ class ModelStore:
     """`rows` is all that was ever written, for whoever checks; what a daemon can read of it is `left`."""
 
     durability = "nothing: it is a model"
+    full = False
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
@@ -130,6 +131,9 @@ class ModelStore:
             self.settle_failures -= 1
             raise DiskError("simulated: still failing")
         return self.head
+
+    async def find_room(self) -> None:
+        pass
 
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
         self._readable()

@@ -28,7 +28,6 @@ RECORDS = 16
 async def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteKit]:
     """A store whose log is taken over each 512 KiB."""
     monkeypatch.setattr(wal, "TAKE_OVER_BYTES", 512 * KIB)
-    monkeypatch.setattr(wal, "AGAIN_BYTES", 128 * KIB)
     monkeypatch.setattr(wal, "KEPT_BYTES", MIB)
     path = tmp_path / "store.sqlite"
     kit = SqliteKit(path, await SqliteStore.open(path))
