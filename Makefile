@@ -20,11 +20,7 @@ SEEDS ?= 200
 SECONDS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-<<<<<<< HEAD
-.PHONY: demo test lint check-times check-pings bench simulate fuzz clean
-=======
-.PHONY: demo test lint check-times check-restart check-pings bench ordeal check-reliability simulate clean
->>>>>>> main
+.PHONY: demo test lint check-times check-restart check-pings bench ordeal check-reliability simulate fuzz clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
