@@ -59,6 +59,8 @@ from .exceptions import (
     NotSpooled,
     Suspended,
     TaskEnded,
+    TokenUnreadable,
+    Untrusted,
     WrongLoop,
 )
 from .keepable import Checkpointed, Spent
@@ -123,9 +125,11 @@ __all__ = [
     "Suspended",
     "Task",
     "TaskEnded",
+    "TokenUnreadable",
     "TooLarge",
     "Unauthenticated",
     "UnknownOp",
+    "Untrusted",
     "Watch",
     "WatchEvent",
     "WrongLoop",

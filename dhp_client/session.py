@@ -15,7 +15,15 @@ from msgspec import UNSET
 
 from dhp_protocol.errors import DHPError, LeaseLost
 from dhp_protocol.messages import Claim, Heartbeat, Hello, LeaseRef, Recover, Release
-from dhp_protocol.replies import AnyEvent, ClaimReply, DrainingEvent, HeartbeatReply, ReleaseReply, StoredCheckpoint
+from dhp_protocol.replies import (
+    AnyEvent,
+    ClaimReply,
+    DrainingEvent,
+    HeartbeatReply,
+    LaggedEvent,
+    ReleaseReply,
+    StoredCheckpoint,
+)
 
 from . import forking
 from .addresses import Address
@@ -279,6 +287,8 @@ class Session:
         tell_table(self.leases, event)
         if isinstance(event, DrainingEvent):
             self._drains.set()
+        if isinstance(event, LaggedEvent):  # What was missed, a heartbeat tells.
+            self.keepalive.poke()
 
     def _is_back(self) -> None:
         self.keepalive.poke()
