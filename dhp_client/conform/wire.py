@@ -5,11 +5,12 @@ others'.
 """
 
 import socket
+import ssl
 from types import TracebackType
 
 from ..addresses import SocketAddress
 from ..blocking import connect_blocking
-from .judging import Members, Unlike, read_json
+from .judging import Members, NotChecked, Unlike, read_json
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 ANSWER_WITHIN_MS = 20_000.0
@@ -25,6 +26,8 @@ class Notes:
         """Of errors that were answered."""
         self.roles: set[str] = set()
         """Those that `forbidden` named as wanted."""
+        self.unanswered = False
+        """Whether an answer was waited for in vain."""
 
     def take(self, body: Members) -> None:
         """Looks at one reply."""
@@ -81,16 +84,23 @@ class Wire:
         self.socket.sendall(data)
 
     def end_input(self) -> None:
-        """Says that nothing more comes; raises OSError where the connection can't."""
+        """Says that nothing more comes."""
+        self.check_half_closing()
         self.socket.shutdown(socket.SHUT_WR)
+
+    def check_half_closing(self) -> None:
+        """Raises `NotChecked` where the input can't be ended alone."""
+        if isinstance(self.socket, ssl.SSLSocket):
+            raise NotChecked("over TLS a connection isn't half-closed")
 
     def receive(self) -> Line | None:
         """The next frame; None at the end."""
         try:
             raw = self._file.readline(MAX_LINE_BYTES)
         except TimeoutError:
+            self._notes.unanswered = True
             raise Unlike("an answer", f"none within {self._answer_within_ms / 1000:g} s") from None
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             raw = b""
         if not raw:
             return None
