@@ -3,6 +3,7 @@
 #   make demo                 a worker is killed mid-work and a standby finishes; ARGS='--pages 20' and the like are passed on
 #   make test                 every test, lint and types among them; ARGS='-k fence' and the like are passed on
 #   make lint                 lint, format and types alone
+#   make audit                what comes along with dhpd: licences, and known vulnerabilities as far as the index can be asked
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
 #   make check-restart        how 500 clients with live leases come back when their daemon is restarted; ARGS='--ttl-ms 2000' and the like
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
@@ -20,7 +21,7 @@ SEEDS ?= 200
 SECONDS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint check-times check-restart check-pings bench ordeal check-reliability simulate fuzz clean
+.PHONY: demo test lint audit check-times check-restart check-pings bench ordeal check-reliability simulate fuzz clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -32,6 +33,9 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+audit: $(STAMP)
+	@$(BIN)/python -m tests.security.audit
 
 check-times: $(STAMP)
 	@$(BIN)/python bench/check_times.py $(ARGS)
