@@ -10,7 +10,7 @@ from types import TracebackType
 
 from ..addresses import SocketAddress
 from ..blocking import connect_blocking
-from .judging import Members, NotChecked, Unlike, read_json
+from .judging import Members, Unlike, read_json
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 ANSWER_WITHIN_MS = 20_000.0
@@ -85,13 +85,7 @@ class Wire:
 
     def end_input(self) -> None:
         """Says that nothing more comes."""
-        self.check_half_closing()
         self.socket.shutdown(socket.SHUT_WR)
-
-    def check_half_closing(self) -> None:
-        """Raises `NotChecked` where the input can't be ended alone."""
-        if isinstance(self.socket, ssl.SSLSocket):
-            raise NotChecked("over TLS a connection isn't half-closed")
 
     def receive(self) -> Line | None:
         """The next frame; None at the end."""
