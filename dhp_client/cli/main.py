@@ -14,9 +14,8 @@ import click
 
 import dhp_client
 
-from . import deciding, dispatching, effects, looking, moving, overseeing
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
 from .chaos import chaos
-from .conforming import conform
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -59,7 +58,7 @@ for _command in (
     moving.import_bundle,
     demo,
     chaos,
-    conform,
+    conforming.conform,
 ):
     dhp.add_command(_command)
 
