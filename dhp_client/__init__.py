@@ -58,6 +58,8 @@ from .exceptions import (
     NothingToClaim,
     Suspended,
     TaskEnded,
+    TokenUnreadable,
+    Untrusted,
     WrongLoop,
 )
 from .leaving import exit_on_sigterm
@@ -116,9 +118,11 @@ __all__ = [
     "Suspended",
     "Task",
     "TaskEnded",
+    "TokenUnreadable",
     "TooLarge",
     "Unauthenticated",
     "UnknownOp",
+    "Untrusted",
     "Watch",
     "WatchEvent",
     "WrongLoop",

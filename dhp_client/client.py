@@ -157,7 +157,7 @@ class Client(Looking, Overseeing, Bundles):
         _check_claim(worker, wait_ms, ttl_ms)
         names = [kinds] if isinstance(kinds, str) else kinds
         request = Claim(
-            worker=worker or self._worker,
+            worker=worker or self._session.connection.worker or self._worker,
             handoff=or_unset(handoff),
             kinds=UNSET if names is None else list(names),
             wait_ms=wait_ms,
@@ -180,7 +180,7 @@ class Client(Looking, Overseeing, Bundles):
         check_id(handoff)
         _check_claim(worker, wait_ms, ttl_ms)
         request = Recover(
-            worker=worker or self._worker,
+            worker=worker or self._session.connection.worker or self._worker,
             handoff=handoff,
             wait_ms=wait_ms,
             ttl_ms=or_unset(ttl_ms),

@@ -76,6 +76,8 @@ class Connection:
         self.session = str(hello.session)
         self.retry_ms = retry_ms
         self.limits = Limits()
+        self.worker: str | None = None
+        """The name in this client's certificate, where the daemon asks for one: the only one to claim under."""
         self.background: set[asyncio.Task[Any]] = set()
         self._addresses = addresses
         self._greeting = hello
@@ -270,6 +272,7 @@ class Connection:
         if link.ended:
             raise ConnectionLost("The connection ended right after hello.")
         self.limits = welcome.limits
+        self.worker = None if welcome.worker is msgspec.UNSET else welcome.worker
         self._link = link
         self._problem = None
         link.watch_over(self._ping, idle=False)

@@ -115,7 +115,11 @@ class Heartbeats:
             return  # The selector tells when there is room.
 
     def _receive(self) -> None:
-        for item in self._inbox.feed(receive_some(self._socket)):
+        try:
+            data = receive_some(self._socket)
+        except BlockingIOError:
+            return  # Over TLS, a part of what can only be read whole.
+        for item in self._inbox.feed(data):
             if isinstance(item, Reply):
                 self._answered(item)
             else:

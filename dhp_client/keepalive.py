@@ -27,7 +27,7 @@ from .addresses import Address, DirectoryAddress, SocketAddress
 from .backoff import SHARE_OF_TTL, Backoff
 from .blocking import connect_blocking
 from .clock import monotonic_ms
-from .exceptions import BadReply, ConnectionLost
+from .exceptions import BadAddress, BadReply, ConnectionLost
 from .heartbeats import Heartbeats, receive_some
 from .leases import Lease, LeaseTable, Loss
 from .wire import Inbox, Reply, encode_request
@@ -144,7 +144,7 @@ class KeepAlive:
                     if self._refused >= len(self._addresses):
                         self._give_up(error)
                         return
-                except (OSError, ConnectionLost, BadReply, DHPError) as error:
+                except (OSError, ConnectionLost, BadAddress, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
                     with contextlib.suppress(RuntimeError):  # The loop is closed.
                         self._loop.call_soon_threadsafe(self._on_trouble)
@@ -250,7 +250,7 @@ class KeepAlive:
                     connected.settimeout(RELEASE_TIMEOUT_MS / 1000)
                 for start in range(0, len(leases), RELEASED_AT_ONCE):
                     _release(connected, leases[start : start + RELEASED_AT_ONCE])
-        except (OSError, ConnectionLost, BadReply, DHPError) as error:
+        except (OSError, ConnectionLost, BadAddress, BadReply, DHPError) as error:
             log.warning("%d leases couldn't be given back, they end by themselves: %s", len(leases), error)
 
     def _swallow_pokes(self) -> None:

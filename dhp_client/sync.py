@@ -4,6 +4,7 @@ Owns connecting, dispatching, claiming and watching without `await`; `sync_calls
 about leases, retries or the protocol is decided here.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -183,6 +184,11 @@ def connect(
     name: str | None = None,
     session: str | None = None,
     token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    cert_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    server_name: str | None = None,
     in_doubt_ms: int = IN_DOUBT_MS,
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     retry_ms: int = RETRY_MS,
@@ -193,6 +199,11 @@ def connect(
         name=name,
         session=session,
         token=token,
+        token_file=token_file,
+        ca_file=ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+        server_name=server_name,
         in_doubt_ms=in_doubt_ms,
         connect_timeout_ms=connect_timeout_ms,
         retry_ms=retry_ms,

@@ -32,8 +32,16 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The token file, which whoever comes over TCP must have a token of; None: nobody needs one."""
     hello_within_ms: Positive = 5_000
     """How long a connection that needs a token may take until its `hello` is accepted."""
+    tls_cert: str | None = None
+    """The daemon's certificate, and those between it and its CA, in PEM form; with it, TCP speaks TLS and nothing else."""
+    tls_key: str | None = None
+    """The certificate's key, in PEM form, which nobody else may read."""
+    tls_client_ca: str | None = None
+    """Whoever comes over TLS shows a certificate signed by one of those in this file; its name is the worker's."""
+    handshake_within_ms: Positive = 5_000
+    """How long a connection may take until TLS is agreed on."""
     insecure: bool = False
-    """Allows addresses that aren't loopback."""
+    """Allows addresses that aren't loopback without TLS, or without tokens."""
     power_safe: bool = True
     """Whether every answer waits for an fsync; without, answers survive a crash but not a power loss."""
     idle_exit_ms: Positive | None = None
@@ -133,6 +141,9 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     return config
 
 
+_TEXTS = ("data", "tokens", "tls_cert", "tls_key", "tls_client_ca")
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in Config.__struct_fields__:
@@ -141,7 +152,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             continue
         if name == "listen":
             found[name] = text.split()
-        elif name in ("data", "tokens"):
+        elif name in _TEXTS:
             found[name] = text
         else:
             found[name] = _number_or_flag(name, text)

@@ -14,8 +14,9 @@ import click
 
 import dhp_client
 
-from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
+from . import deciding, dispatching, effects, looking, moving, overseeing
 from .chaos import chaos
+from .conforming import conform
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -27,7 +28,7 @@ from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_se
 def dhp() -> None:
     """Hand work off so that it outlives whoever is doing it.
 
-    --connect, --token-file, --name and --json may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
+    --connect, --name, --json, and what proves who you are (--token-file, --cert-file …) may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
     error; 2 wrong usage; 3 no daemon reached; 4 not there yet.
     """
 
@@ -58,7 +59,7 @@ for _command in (
     moving.import_bundle,
     demo,
     chaos,
-    conforming.conform,
+    conform,
 ):
     dhp.add_command(_command)
 
@@ -106,7 +107,7 @@ def _give_up_writing(error: OSError) -> None:
 
 def _code_of(error: Exception) -> int | None:
     """The exit code of what the client raises; None for a mistake of our own."""
-    if isinstance(error, dhp_client.BadAddress):
+    if isinstance(error, dhp_client.BadAddress | dhp_client.TokenUnreadable):
         return USAGE
     if isinstance(error, dhp_client.NotConnected | dhp_client.ConnectionLost):
         return UNREACHABLE

@@ -23,7 +23,7 @@ FEATURES = ("bare", "checkpoints", "watch", "embedded")
 def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
     name = None if request.session is UNSET else request.session
     local = core.sessions.is_local(to.connection)
-    session, left = core.sessions.hello(to.connection, name, to.caller.token)
+    session, left = core.sessions.hello(to.connection, name, to.caller.token, to.caller.worker)
     core.sessions.introduce(to.connection, None if request.client is UNSET else request.client)
     if session.away:
         session.away = False
@@ -41,6 +41,7 @@ def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
         lease=replace(terms, disconnect_grace_ms=disconnect_grace_ms(terms.ttl_ms, local=local)),
         features=list(FEATURES),
         time=rfc3339(now.wall_ms),
+        worker=UNSET if to.caller.worker is None else to.caller.worker,
     )
     core.reply(to, reply)
     if core.draining:

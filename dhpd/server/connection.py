@@ -21,6 +21,7 @@ from .commons import Commons
 from .intake import Desk, Intake
 from .outbox import Outbox
 from .peers import has_ended, is_local, keep_alive, unheard_ms
+from .tls import CERTIFICATE_NAME
 
 DRAIN_S = 1.0
 """How long a connection that is closed after an answer is still read from, so that the answer arrives."""
@@ -35,6 +36,7 @@ class Connection(asyncio.Protocol):
         self.number = number
         self.local = False
         self.over_tcp = True
+        self.certificate_name: str | None = None
         self.closing = False
         """Nothing more is taken in."""
         self.outbox = Outbox(self, commons)
@@ -61,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self.local = is_local(transport)
         self.over_tcp = transport.get_extra_info("socket").family != socket.AF_UNIX
+        self.certificate_name = transport.get_extra_info(CERTIFICATE_NAME)
         self.outbox.open(transport, self._commons.config.max_unsent_bytes)
         keep_alive(transport.get_extra_info("socket"), self._commons.config.vanished_ms)
         if not self._desk.opened(self):

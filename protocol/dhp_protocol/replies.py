@@ -37,6 +37,8 @@ class HelloReply(Struct, frozen=True, kw_only=True):
     lease: LeaseTerms
     features: list[str]
     time: str
+    worker: str | UnsetType = UNSET
+    """The name in the client's certificate, the only one it may claim under; absent where none was asked for."""
 
 
 class DispatchReply(Struct, frozen=True, kw_only=True):
