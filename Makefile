@@ -12,15 +12,17 @@
 #   make ordeal               dhp chaos at full size: 300 handoffs, a worker killed every second for two minutes, the daemon five times
 #   make check-reliability    kill to resume, work done twice, work taken without need: a quarter of an hour; ARGS=--quick for two minutes
 #   make simulate SEEDS=1000  the simulation over that many seeds
+#   make fuzz SECONDS=600     random bytes for everything that reads them from strangers, with fresh seeds; failures are kept in .fuzz
 #   make clean                removes what the others made
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 200
+SECONDS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint audit check-times check-restart check-pings check-handshakes bench ordeal check-reliability simulate clean
+.PHONY: demo test lint audit check-times check-restart check-pings check-handshakes bench ordeal check-reliability simulate fuzz clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -61,8 +63,11 @@ check-reliability: $(STAMP)
 simulate: $(STAMP)
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
 
+fuzz: $(STAMP)
+	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
+
 clean:
-	@rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out
+	@rm -rf $(VENV) .bench .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A candidate counts only if it runs, is new enough and can make environments: a name on PATH may do none of it.

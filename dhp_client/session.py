@@ -15,7 +15,14 @@ from msgspec import UNSET
 
 from dhp_protocol.errors import DHPError, LeaseLost
 from dhp_protocol.messages import Claim, Heartbeat, Hello, LeaseRef, Recover, Release
-from dhp_protocol.replies import AnyEvent, ClaimReply, HeartbeatReply, ReleaseReply, StoredCheckpoint
+from dhp_protocol.replies import (
+    AnyEvent,
+    ClaimReply,
+    HeartbeatReply,
+    LaggedEvent,
+    ReleaseReply,
+    StoredCheckpoint,
+)
 
 from . import forking
 from .addresses import Address
@@ -200,6 +207,8 @@ class Session:
 
     def _take_in(self, event: AnyEvent) -> None:
         tell_table(self.leases, event)
+        if isinstance(event, LaggedEvent):  # What was missed, a heartbeat tells.
+            self.keepalive.poke()
 
     def _is_back(self) -> None:
         self.keepalive.poke()

@@ -57,16 +57,31 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     min_ttl_ms: Positive = 500
     max_ttl_ms: Positive = 3_600_000
 
+    drain_grace_ms: Annotated[int, Meta(ge=0)] = 0
+    """So long SIGTERM waits for the leases that live to end, before it stops; a second one stops at once."""
+
     max_connections: Positive = 10_000
     """Where a token is required, half of these at most are of those who haven't said hello yet."""
-    max_inflight_requests: Positive = 1_024
+    idle_ms: Positive = Limits().idle_ms
+    """A connection without `hello` and with nothing open that says nothing for so long is closed."""
+    vanished_ms: Annotated[int, Meta(ge=1_000)] = 45_000
+    """A connection whose peer's host confirms nothing for so long, not even that it is there, is closed."""
+    frame_within_ms: Positive = Limits().frame_within_ms
+    """So long a frame may take to come, and as long again for each 64 KiB of it."""
+    max_inflight_requests: Positive = Limits().max_inflight_requests
     """Per connection: requests taken in and not yet answered, waiting ones apart."""
     max_inflight_bytes: Positive = 16 * 1024 * 1024
     """Per connection: what those requests are long, at most, and one frame more."""
-    max_waiting_requests: Positive = 1_024
-    """Per connection: claims and results that wait."""
-    max_unsent_bytes: Positive = 1024 * 1024
+    max_waiting_requests: Positive = Limits().max_waiting_requests
+    """Per connection: claims, results and approvals that wait."""
+    max_waiting_in_all: Positive = 131_072
+    """Of those, all connections together; a claim counts once for each of its kinds."""
+    max_unsent_bytes: Positive = Limits().max_unsent_bytes
     """Per connection: beyond it, nothing more is read from the peer until it reads."""
+    max_buffered_bytes: Positive = 128 * 1024 * 1024
+    """In all: input that isn't whole yet, or isn't answered, but for 16 KiB of each connection."""
+    max_unsent_bytes_in_all: Positive = 128 * 1024 * 1024
+    """In all: answers and events that peers don't read, but for 16 KiB of each connection."""
     max_queued_bytes: Positive = 64 * 1024 * 1024
     """In all: what waits for the disk."""
 
@@ -93,6 +108,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             max_bundle_records=self.max_bundle_records,
             max_wait_ms=self.max_wait_ms,
             max_page=self.max_page,
+            max_inflight_requests=self.max_inflight_requests,
+            max_waiting_requests=self.max_waiting_requests,
+            max_unsent_bytes=self.max_unsent_bytes,
+            frame_within_ms=self.frame_within_ms,
+            idle_ms=self.idle_ms,
         )
 
 
@@ -114,6 +134,10 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         raise ConfigError("ttl_ms must lie between min_ttl_ms and max_ttl_ms.")
     if config.max_frame_bytes < max(config.max_state_bytes, config.max_result_bytes) + config.max_intent_bytes + 4096:
         raise ConfigError("max_frame_bytes must hold a state or result and an intent together, and 4096 bytes more.")
+    if config.max_buffered_bytes < config.max_frame_bytes:
+        raise ConfigError("max_buffered_bytes must hold a frame: at least max_frame_bytes.")
+    if config.max_unsent_bytes_in_all < config.max_frame_bytes:
+        raise ConfigError("max_unsent_bytes_in_all must hold an answer: at least max_frame_bytes.")
     return config
 
 

@@ -14,8 +14,9 @@ import click
 
 import dhp_client
 
-from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
+from . import deciding, dispatching, effects, looking, moving, overseeing
 from .chaos import chaos
+from .conforming import conform
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -48,6 +49,7 @@ for _command in (
     overseeing.redrive,
     overseeing.budget_add,
     overseeing.forget,
+    overseeing.drain,
     deciding.approvals,
     deciding.approve,
     deciding.deny,
@@ -57,7 +59,7 @@ for _command in (
     moving.import_bundle,
     demo,
     chaos,
-    conforming.conform,
+    conform,
 ):
     dhp.add_command(_command)
 

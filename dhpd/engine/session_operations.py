@@ -45,7 +45,7 @@ def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
     )
     core.reply(to, reply)
     if core.draining:
-        core.notify_connection(to.connection, DrainingEvent())
+        core.notify_connection(to.connection, _draining_event(core, now))
 
 
 def ping(core: Settling, request: Ping, to: Address, now: Now) -> None:
@@ -116,16 +116,28 @@ def drain(core: Settling, request: Drain, to: Address, now: Now) -> None:
     core.reply_of_all(to, DrainReply(leases=core.ledger.counts[RUNNING]))
 
 
-def begin_drain(core: Settling, now: Now) -> None:
-    """Waiting claims hear of it, and so does every session; what is held goes on."""
-    if core.draining:
+def begin_drain(core: Settling, now: Now, stops_in_ms: int | None = None) -> None:
+    """Waiting claims hear of it, and so does every session; what is held goes on, for so long if that is known.
+
+    Where the daemon drains already, sessions hear of it again only if its end is new to them.
+    """
+    if core.draining and stops_in_ms is None:
         return
-    core.draining = True
-    core.backlog.begin(_refuse_claims(core), now)
+    if stops_in_ms is not None:
+        core.stops_at_ms = now.lease_ms + stops_in_ms
+    if not core.draining:
+        core.draining = True
+        core.backlog.begin(_refuse_claims(core), now)
+    event = _draining_event(core, now)
     for connection in core.sessions.every_connection():
         session = core.sessions.of(connection)
         if session is not None and not session.anonymous:
-            core.notify_connection(connection, DrainingEvent())
+            core.notify_connection(connection, event)
+
+
+def _draining_event(core: Settling, now: Now) -> DrainingEvent:
+    left_ms = 0 if core.stops_at_ms is None else core.stops_at_ms - now.lease_ms
+    return DrainingEvent(after_ms=max(0, left_ms))
 
 
 def _refuse_claims(core: Settling) -> Steps:

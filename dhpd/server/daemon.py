@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -24,6 +25,7 @@ from dhp_protocol.replies import LeaseTerms
 from dhpd import __version__
 from dhpd.config import Config
 from dhpd.engine.core import Settings
+from dhpd.engine.facts import RUNNING
 from dhpd.engine.journal import Batch
 from dhpd.engine.leases import heartbeat_ms
 from dhpd.engine.operations import Engine
@@ -35,12 +37,13 @@ from dhpd.store.sqlite import SqliteStore
 
 from .certificates import Certificates, certificates_of
 from .clock import Clock, monotonic_s, wall_ms
+from .commons import Commons
 from .connection import Connection
 from .desk import Desk
-from .directory import DataDirectory, DirectoryInUse
+from .directory import STORE_NAME, DataDirectory, DirectoryInUse
 from .handshakes import Handshakes
+from .lateness import Lateness
 from .listeners import AddressTaken, SocketFile, UnixAddress, addresses_of, listen, socket_files
-from .long_frames import LongFrames
 from .open_files import fitted_to_open_files
 from .passes import Passes
 from .pruner import Pruner
@@ -48,11 +51,11 @@ from .reporting import Reporter
 from .ticker import Ticker
 from .tls import TlsTransport
 from .tokens import Tokens
-from .turns import Turns
 
 SWITCH_INTERVAL_S = 0.0005
 """The store's thread takes the GIL back once a row: the default of 5 ms would stall it behind any busy stretch."""
 STOP_WITHIN_S = 4.0
+PUBLISH_AGAIN_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +83,8 @@ class Daemon:
         self._follower: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
         self._clock = Clock()
+        self._lateness = Lateness()
+        self._stops_at_ms: int | None = None
         self._numbers = count(1)
         self._servers: list[asyncio.Server] = []
         self._socket_files: list[SocketFile] = []
@@ -125,16 +130,18 @@ class Daemon:
             now=self._clock.now(),
         )
         self._commits = GroupCommit(engine, self._store, loaded.head, self._clock.now, self._committed)
+        commons = self._commons = Commons(config, monotonic_s, asyncio.get_running_loop().call_soon)
         reporter = Reporter(
             engine,
             self._clock,
             self._store.durability,
             lambda: (self._commits.commits, self._commits.records),
+            commons,
+            self._lateness,
+            data / f"{STORE_NAME}-wal",
         )
-        self._turns = Turns(monotonic_s, asyncio.get_running_loop().call_soon)
-        self._long_frames = LongFrames(config.max_depth, monotonic_s)
-        self._ticker = Ticker(engine, self._clock, self._turns, self._ticked, self._fail)
-        self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke, self._tokens)
+        self._ticker = Ticker(engine, self._clock, commons.turns, self._ticked, self._fail)
+        self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke, commons, self._tokens)
         self._writer = asyncio.create_task(self._commits.run())
         self._writer.add_done_callback(self._task_ended)
         del loaded
@@ -143,6 +150,9 @@ class Daemon:
         gc.collect()
         gc.freeze()  # What was loaded lives long: the collector need not look at it again.
         self._ticker.start()
+        self._lateness.start()
+        self._silence = commons.silence.start(self._desk)
+        self._silence.add_done_callback(self._task_ended)
         if self._tokens is not None:
             self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
             self._follower.add_done_callback(self._task_ended)
@@ -160,6 +170,24 @@ class Daemon:
         )
         self._pruning = asyncio.create_task(pruner.run())
 
+    def drain(self) -> None:
+        """Step one of an end: no new claims and dispatches, while whoever holds work finishes it."""
+        if not self.addresses:  # It has only begun to start.
+            return
+        self._engine.drain(self._clock.now())
+        self._desk.worked()
+
+    def end(self) -> None:
+        """Told to stop: after a grace in which those who hold work finish it, if there is one; told again, at once."""
+        if self._stops_at_ms is not None or not self._config.drain_grace_ms or not self.addresses:
+            self.stopping.set()
+            return
+        self._stops_at_ms = self._clock.uptime_ms() + self._config.drain_grace_ms
+        self._engine.drain(self._clock.now(), self._config.drain_grace_ms)
+        self._desk.worked()
+        asyncio.get_running_loop().call_later(self._config.drain_grace_ms / 1000, self.stopping.set)
+        self._consider_drained()
+
     async def stop(self) -> None:
         """Ends: waiting claims hear of it, what is under way goes on to its end for a while, what was decided is written, leases live on."""
         for server in self._servers:
@@ -167,6 +195,9 @@ class Daemon:
         for file in self._socket_files:
             file.remove()
         self._ticker.stop()
+        self._lateness.stop()
+        self._silence.remove_done_callback(self._task_ended)
+        self._silence.cancel()
         if self._follower is not None:
             self._follower.remove_done_callback(self._task_ended)
             self._follower.cancel()
@@ -194,7 +225,7 @@ class Daemon:
             await self._store.close()
 
     def _connection(self) -> Connection:
-        return Connection(next(self._numbers), self._desk, self._config, self._turns, self._long_frames)
+        return Connection(next(self._numbers), self._desk, self._commons)
 
     def _encrypted_by(self, certificates: Certificates) -> Callable[[], asyncio.Protocol]:
         """Makes what a TCP connection meets first where TLS is spoken."""
@@ -229,14 +260,22 @@ class Daemon:
 
     def _tell(self) -> None:
         self._desk.answers.deliver()
+        self._consider_drained()
         self._ticker.reconsider()
 
     def _ticked(self) -> None:
         self._desk.answers.deliver()
         self._commits.poke()
         self._consider_idle()
+        self._consider_drained()
         if self._directory_lost():
             self._fail(OSError("its directory was removed or replaced, so what it writes is lost"))
+
+    def _consider_drained(self) -> None:
+        """Once nobody holds anything, and nothing is on its way to the disk, there is nothing to wait for."""
+        held = self._engine.ledger.counts[RUNNING]
+        if self._stops_at_ms is not None and not held and self._engine.journal.durable == self._engine.journal.position:
+            self.stopping.set()
 
     def _consider_idle(self) -> None:
         if self._config.idle_exit_ms is None:
@@ -278,7 +317,8 @@ async def serve(
     daemon = Daemon(config, store, lambda: directory.lost or store.lost, tokens, certificates)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, daemon.stopping.set)
+        loop.add_signal_handler(number, daemon.end)
+    loop.add_signal_handler(signal.SIGUSR1, daemon.drain)
 
     def read_again() -> None:
         if tokens is not None:
@@ -295,17 +335,34 @@ async def serve(
         if isinstance(error, (AddressTaken, StoreError, DiskError)):
             raise CannotRun(str(error)) from None
         raise
+    information = {
+        "pid": os.getpid(),
+        "addresses": daemon.addresses,
+        "protocol": PROTOCOL,
+        "started": rfc3339(wall_ms()),
+    }
+    publishing = None
     try:
-        directory.publish(
-            {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
-        )
+        directory.publish(information)
     except OSError as error:  # There isn't room even for that; whoever knows an address can come all the same.
-        _log.error("dhpd.json can't be written, so a client finds this daemon by its address only: %s", error)
+        _log.error("dhpd.json can't be written yet, so this daemon is found by its address only: %s", error)
+        publishing = asyncio.create_task(_publish(directory, information))
     print("dhpd ready", *daemon.addresses, flush=True)
     await daemon.stopping.wait()
+    if publishing is not None:
+        publishing.cancel()
     await daemon.stop()
     if daemon.failure is not None:
         raise CannotRun(f"The daemon could not go on: {daemon.failure}. Start it again.")
+
+
+async def _publish(directory: DataDirectory, information: dict[str, Any]) -> None:
+    """Says where the daemon is as soon as the disk has room for that."""
+    while True:
+        await asyncio.sleep(PUBLISH_AGAIN_S)
+        with contextlib.suppress(OSError):
+            directory.publish(information)
+            return
 
 
 def run(config: Config) -> None:

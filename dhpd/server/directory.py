@@ -67,9 +67,13 @@ class DataDirectory:
         """Says where the daemon is; a reader sees the whole or nothing. Raises `OSError`."""
         draft = self.path / "dhpd.json.new"
         draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(json.dumps(information) + "\n")
-        draft.replace(self._information)
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(json.dumps(information) + "\n")
+            draft.replace(self._information)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
     def give_up(self) -> None:
         if self._lock >= 0:

@@ -179,7 +179,10 @@ class SqliteStore:
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
         rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AFTER, (position, limit)).fetchall())
-        return [StoredRecord(at, handoff.hex(), decode_record(body), kind) for at, handoff, body, kind in rows]
+        return [
+            StoredRecord(position, handoff.hex(), decode_record(body), kind, before)
+            for position, handoff, before, body, kind in rows
+        ]
 
     def prune(self, covered: int, first_in_use: FirstInUse) -> AsyncIterator[int]:
         return prune(self._read_page, self._write, covered, first_in_use)

@@ -86,6 +86,7 @@ def test_help_is_there_without_a_daemon_and_names_every_command() -> None:
         "resume",
         "redrive",
         "budget-add",
+        "drain",
         "forget",
         "approvals",
         "approve",

@@ -44,7 +44,10 @@ class _Heard:
             thread.join()
 
 
-def test_what_clients_were_told_is_there_after_kills_of_the_daemon(daemon: DaemonProcess, rng: random.Random) -> None:
+def test_what_clients_were_told_is_there_after_kills_of_the_daemon(
+    own_daemon: DaemonProcess, rng: random.Random
+) -> None:
+    daemon = own_daemon
     with WireClient(daemon.unix) as client:
         for number in range(HANDOFFS):
             client.dispatch(inputs={"number": number})
@@ -71,12 +74,12 @@ def test_what_clients_were_told_is_there_after_kills_of_the_daemon(daemon: Daemo
             assert (status["status"], status["attempt"], status["seq"]) == ("completed", 1, CHECKPOINTS)
 
 
-def test_a_namesake_that_is_alive_hides_no_loss(daemon: DaemonProcess, standby: WireClient) -> None:
+def test_a_namesake_that_is_alive_hides_no_loss(shared_daemon: DaemonProcess, standby: WireClient, kind: str) -> None:
     """A worker is started again under its own name before anybody has noticed, and goes on with other work."""
-    lost = standby.dispatch()
-    with WorkerProcess(daemon.tcp) as first, WorkerProcess(daemon.tcp) as again:
+    lost = standby.dispatch(kind)
+    with WorkerProcess(shared_daemon.tcp) as first, WorkerProcess(shared_daemon.tcp) as again:
         first.client.claim(handoff=lost, worker="name", ttl_ms=60_000)
-        again.client.claim(handoff=standby.dispatch(key="other"), worker="name", ttl_ms=60_000)
+        again.client.claim(handoff=standby.dispatch(kind, key="other"), worker="name", ttl_ms=60_000)
         waiting = standby.send("claim", worker="name", handoff=lost, wait_ms=60_000)
         first.kill()
         taken = standby.result(waiting)
@@ -99,14 +102,14 @@ ENDS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("op", ENDS)
 def test_a_worker_killed_within_a_request_has_made_it_or_not_and_others_go_on(
-    daemon: DaemonProcess, standby: WireClient, rng: random.Random, op: str
+    shared_daemon: DaemonProcess, standby: WireClient, kind: str, rng: random.Random, op: str
 ) -> None:
     """Killed before the first byte, somewhere within, before the last, and behind it: nothing in between is ever seen."""
     members, made = ENDS[op]
     parts = ("none", "some", "all but one", "all")
-    handoffs = [standby.dispatch(key=part) for part in parts]
+    handoffs = [standby.dispatch(kind, key=part) for part in parts]
     with ExitStack() as stack:
-        workers = [stack.enter_context(WorkerProcess(daemon.tcp)) for _ in parts]
+        workers = [stack.enter_context(WorkerProcess(shared_daemon.tcp)) for _ in parts]
         for part, handoff, worker in zip(parts, handoffs, workers, strict=True):
             fence = worker.client.claim(handoff=handoff, ttl_ms=60_000)["fence"]
             asked = frame({"op": op, "id": 0, "handoff": handoff, "fence": fence, **members})

@@ -4,7 +4,6 @@ However it goes, what is on record at the end is what a good line leaves: each t
 """
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -44,14 +43,6 @@ RECORDS = [
 ]
 IN_THE_MIDDLE = 20
 """Bytes of a frame, of which there are always more."""
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    """No test here hurts it."""
-    with DaemonProcess(tmp_path_factory.mktemp("lines") / "data") as running:
-        yield running
-    assert "Traceback" not in running.stderr
 
 
 async def whole_life(address: str, kind: str) -> str:
@@ -104,25 +95,25 @@ async def assert_each_once(daemon: DaemonProcess, handoff: str) -> None:
 
 @pytest.mark.parametrize(("where", "reset"), [("request", False), ("answer", True)])
 @pytest.mark.parametrize("op", OPS)
-async def test_cut_in_the_middle_of_a_frame(daemon: DaemonProcess, op: str, where: str, reset: bool) -> None:
-    with Proxy(daemon.tcp) as proxy:
+async def test_cut_in_the_middle_of_a_frame(shared_daemon: DaemonProcess, op: str, where: str, reset: bool) -> None:
+    with Proxy(shared_daemon.tcp) as proxy:
         cut = proxy.cut_request if where == "request" else proxy.cut_answer_to
         cut(op, after_bytes=IN_THE_MIDDLE, reset=reset)
         handoff = await whole_life(proxy.address, f"{op}-{where}")
         assert proxy.lost == 1
-    await assert_each_once(daemon, handoff)
+    await assert_each_once(shared_daemon, handoff)
 
 
-async def test_byte_by_byte_in_both_directions(daemon: DaemonProcess) -> None:
-    with Proxy(daemon.tcp) as proxy:
+async def test_byte_by_byte_in_both_directions(shared_daemon: DaemonProcess) -> None:
+    with Proxy(shared_daemon.tcp) as proxy:
         proxy.piece_bytes = 1
         handoff = await whole_life(proxy.address, "bytes")
-    await assert_each_once(daemon, handoff)
+    await assert_each_once(shared_daemon, handoff)
 
 
-async def test_everything_arrives_once_more_over_another_connection(daemon: DaemonProcess) -> None:
-    with Proxy(daemon.tcp) as proxy:
+async def test_everything_arrives_once_more_over_another_connection(shared_daemon: DaemonProcess) -> None:
+    with Proxy(shared_daemon.tcp) as proxy:
         proxy.doubles = True
         handoff = await whole_life(proxy.address, "doubled")
         assert proxy.said_again >= len(OPS)
-    await assert_each_once(daemon, handoff)
+    await assert_each_once(shared_daemon, handoff)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ TTL_MS = 1_000
 HOWS = pytest.mark.parametrize(("how", "flavour"), [("unplugged", "async"), ("dropped", "sync"), ("rejected", "async")])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
     why = missing()
     if why is not None:
@@ -25,31 +24,31 @@ def network() -> Iterator[Network]:
         yield made
 
 
-@pytest.fixture
-def daemon(network: Network, tmp_path: Path) -> Iterator[DaemonProcess]:
+@pytest.fixture(scope="module")
+def shared_daemon(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """On a host of its own; its unix socket is reached from here."""
-    listen = (f"{DAEMONS_HOST}:0", f"unix:{tmp_path}/dhpd.sock")
+    folder = tmp_path_factory.mktemp("partition")
+    listen = (f"{DAEMONS_HOST}:0", f"unix:{folder}/dhpd.sock")
     wrapper, arguments = network.daemon.enter, ["--insecure"]
-    with DaemonProcess(tmp_path / "data", listen=listen, arguments=arguments, wrapper=wrapper) as running:
+    with DaemonProcess(folder / "data", listen=listen, arguments=arguments, wrapper=wrapper) as running:
         yield running
     assert "Traceback" not in running.stderr
 
 
 @HOWS
 def test_a_worker_cut_off_beyond_its_ttl_is_replaced_and_refused_when_it_is_back(
-    network: Network, daemon: DaemonProcess, standby: WireClient, how: str, flavour: str
+    network: Network, shared_daemon: DaemonProcess, standby: WireClient, kind: str, how: str, flavour: str
 ) -> None:
-    handoff = standby.dispatch()
-    with ClientWorker(daemon.tcp, flavour, wrapper=network.worker.enter) as worker:
-        fence = worker.call("claim", kinds="work", ttl_ms=TTL_MS)["fence"]
+    handoff = standby.dispatch(kind)
+    with ClientWorker(shared_daemon.tcp, flavour, wrapper=network.worker.enter) as worker:
+        fence = worker.call("claim", kinds=kind, ttl_ms=TTL_MS)["fence"]
         worker.call("checkpoint", state={"page": 1})
-        network.stop(how)
-        worker.tell("checkpoint", state={"page": "too late"})
-        taken = standby.claim(wait_ms=60_000)
-        assert (taken["handoff"], taken["was"], taken["checkpoint"]["state"]) == (handoff, "orphaned", {"page": 1})
-        assert_a_full_lease(standby, handoff, TTL_MS)
-        standby.call("checkpoint", handoff=handoff, fence=taken["fence"], state={"page": 2})
-        network.heal(how)
+        with network.stopped(how):
+            worker.tell("checkpoint", state={"page": "too late"})
+            taken = standby.claim(kind, wait_ms=60_000)
+            assert (taken["handoff"], taken["was"], taken["checkpoint"]["state"]) == (handoff, "orphaned", {"page": 1})
+            assert_a_full_lease(standby, handoff, TTL_MS)
+            standby.call("checkpoint", handoff=handoff, fence=taken["fence"], state={"page": 2})
         assert worker.told() == {"error": "LeaseLost", "why": "superseded"}
         late = standby.refused("checkpoint", handoff=handoff, fence=fence, state=0)
         assert (late.code, late.details["why"]) == ("lease_lost", "superseded")
@@ -58,16 +57,15 @@ def test_a_worker_cut_off_beyond_its_ttl_is_replaced_and_refused_when_it_is_back
 
 @HOWS
 def test_a_worker_cut_off_for_less_than_its_ttl_goes_on(
-    network: Network, daemon: DaemonProcess, standby: WireClient, how: str, flavour: str
+    network: Network, shared_daemon: DaemonProcess, standby: WireClient, kind: str, how: str, flavour: str
 ) -> None:
-    handoff = standby.dispatch()
-    with ClientWorker(daemon.tcp, flavour, wrapper=network.worker.enter) as worker:
-        worker.call("claim", kinds="work", ttl_ms=60_000)
-        network.stop(how)
-        worker.tell("checkpoint", state={"page": 1})
-        time.sleep(0.5)
-        assert standby.status(handoff)["seq"] == 0
-        network.heal(how)
+    handoff = standby.dispatch(kind)
+    with ClientWorker(shared_daemon.tcp, flavour, wrapper=network.worker.enter) as worker:
+        worker.call("claim", kinds=kind, ttl_ms=60_000)
+        with network.stopped(how):
+            worker.tell("checkpoint", state={"page": 1})
+            time.sleep(0.5)
+            assert standby.status(handoff)["seq"] == 0
         assert worker.told()["seq"] == 1
         worker.call("complete", result="done")
     assert [record["type"] for record in standby.history(handoff)] == [
@@ -76,11 +74,11 @@ def test_a_worker_cut_off_for_less_than_its_ttl_goes_on(
 
 
 def test_connections_that_are_reset_again_and_again_cost_nothing(
-    network: Network, daemon: DaemonProcess, standby: WireClient
+    network: Network, shared_daemon: DaemonProcess, standby: WireClient, kind: str
 ) -> None:
-    handoff = standby.dispatch()
-    with ClientWorker(daemon.tcp, wrapper=network.worker.enter) as worker:
-        worker.call("claim", kinds="work", ttl_ms=60_000)
+    handoff = standby.dispatch(kind)
+    with ClientWorker(shared_daemon.tcp, wrapper=network.worker.enter) as worker:
+        worker.call("claim", kinds=kind, ttl_ms=60_000)
         if network.reset() == 0:
             pytest.skip("needs a kernel that destroys sockets (INET_DIAG_DESTROY)")
         for number in range(10):

@@ -15,9 +15,11 @@ CLIENTS = 50
 TTL_MS = 6_000
 
 
-def test_a_hundred_clients_come_back_and_no_live_lease_is_lost(daemon: DaemonProcess, standby: WireClient) -> None:
-    for number in range(CREWS * CLIENTS):
-        standby.dispatch(key=str(number))
+def test_a_hundred_clients_come_back_and_no_live_lease_is_lost(own_daemon: DaemonProcess) -> None:
+    daemon = own_daemon
+    with WireClient(daemon.unix) as client:
+        for number in range(CREWS * CLIENTS):
+            client.dispatch(key=str(number))
     with ExitStack() as stack:
         crews = [stack.enter_context(ManyClients(daemon.tcp, "work", CLIENTS, ttl_ms=TTL_MS)) for _ in range(CREWS)]
         for crew in crews:

@@ -40,14 +40,14 @@ def assert_a_full_lease(standby: WireClient, handoff: str, ttl_ms: int = TTL_MS)
 @DIRECTIONS
 @pytest.mark.usefixtures("impatient")
 async def test_swallowed_beyond_its_ttl_a_worker_is_refused_once_it_is_heard_again(
-    standby: WireClient, proxy: Proxy, directions: tuple[str, ...]
+    standby: WireClient, proxy: Proxy, kind: str, directions: tuple[str, ...]
 ) -> None:
-    handoff = standby.dispatch()
+    handoff = standby.dispatch(kind)
     async with dhp_client.connect(proxy.address) as client:
         with losing() as lost:
-            async with client.claim(kinds="work", ttl_ms=TTL_MS) as task:
+            async with client.claim(kinds=kind, ttl_ms=TTL_MS) as task:
                 await task.checkpoint({"page": 1})
-                waiting = standby.send("claim", worker="standby", kinds=["work"], wait_ms=60_000)
+                waiting = standby.send("claim", worker="standby", kinds=[kind], wait_ms=60_000)
                 proxy.silence(*directions)
                 taken = await asyncio.to_thread(standby.result, waiting)
                 assert taken["checkpoint"]["state"] == {"page": 1}
@@ -62,10 +62,10 @@ async def test_swallowed_beyond_its_ttl_a_worker_is_refused_once_it_is_heard_aga
 @DIRECTIONS
 @pytest.mark.usefixtures("impatient")
 async def test_swallowed_for_less_than_its_ttl_a_worker_goes_on_over_another_line(
-    standby: WireClient, proxy: Proxy, directions: tuple[str, ...]
+    standby: WireClient, proxy: Proxy, kind: str, directions: tuple[str, ...]
 ) -> None:
-    handoff = standby.dispatch()
-    async with dhp_client.connect(proxy.address) as client, client.claim(kinds="work", ttl_ms=60_000) as task:
+    handoff = standby.dispatch(kind)
+    async with dhp_client.connect(proxy.address) as client, client.claim(kinds=kind, ttl_ms=60_000) as task:
         proxy.silence(*directions)
         saving = asyncio.create_task(task.checkpoint({"page": 1}))
         await until(lambda: proxy.swallowed)
@@ -77,10 +77,10 @@ async def test_swallowed_for_less_than_its_ttl_a_worker_goes_on_over_another_lin
 
 
 async def test_held_up_for_a_moment_nothing_is_lost_and_nothing_is_said_twice(
-    standby: WireClient, proxy: Proxy
+    standby: WireClient, proxy: Proxy, kind: str
 ) -> None:
-    handoff = standby.dispatch()
-    async with dhp_client.connect(proxy.address) as client, client.claim(kinds="work") as task:
+    handoff = standby.dispatch(kind)
+    async with dhp_client.connect(proxy.address) as client, client.claim(kinds=kind) as task:
         proxy.hold()
         saving = asyncio.create_task(task.checkpoint({"page": 1}))
         await asyncio.sleep(0.2)
@@ -92,49 +92,52 @@ async def test_held_up_for_a_moment_nothing_is_lost_and_nothing_is_said_twice(
 
 @pytest.mark.parametrize("flavour", ["async", "sync"])
 def test_a_worker_that_vanished_without_a_word_is_replaced_when_its_lease_ends(
-    standby: WireClient, proxy: Proxy, flavour: str
+    standby: WireClient, proxy: Proxy, kind: str, flavour: str
 ) -> None:
     """Its host is gone: nobody ends its connections, which the daemon goes on having open."""
-    handoff = standby.dispatch()
+    handoff = standby.dispatch(kind)
     with ClientWorker(proxy.address, flavour) as worker:
-        worker.call("claim", kinds="work", ttl_ms=TTL_MS)
+        worker.call("claim", kinds=kind, ttl_ms=TTL_MS)
         worker.call("checkpoint", state={"page": 1})
         proxy.silence()
         worker.kill()
-        taken = standby.claim(wait_ms=60_000)
+        taken = standby.claim(kind, wait_ms=60_000)
         assert (taken["handoff"], taken["checkpoint"]["state"]) == (handoff, {"page": 1})
         assert_a_full_lease(standby, handoff)
 
 
 async def test_a_daemon_that_vanished_without_a_word_is_found_again_before_the_lease_ends(
-    daemon: DaemonProcess, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    own_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its host was reset: the old connections lead nowhere, and nobody says so. The heartbeats find out, for the calls too."""
     monkeypatch.setattr("dhp_client.link.SILENCE_MS", 600_000)
-    async with dhp_client.connect(proxy.address) as client:
-        made = await client.dispatch("work", {})
-        async with client.claim(kinds="work") as task:
-            await task.checkpoint({"page": 1})
-            proxy.silence()
-            await asyncio.to_thread(daemon.restart)
-            await until(lambda: proxy.swallowed)
-            proxy.mend()
-            assert (await task.checkpoint({"page": 2})).seq == 2
-            await task.complete("done")
-        assert [record["type"] for record in (await client.history(made.handoff)).records] == [
-            *("dispatched", "claimed", "checkpointed", "checkpointed", "completed")
-        ]
+    with Proxy(own_daemon.tcp) as proxy:
+        async with dhp_client.connect(proxy.address) as client:
+            made = await client.dispatch("work", {})
+            async with client.claim(kinds="work") as task:
+                await task.checkpoint({"page": 1})
+                proxy.silence()
+                await asyncio.to_thread(own_daemon.restart)
+                await until(lambda: proxy.swallowed)
+                proxy.mend()
+                assert (await task.checkpoint({"page": 2})).seq == 2
+                await task.complete("done")
+            assert [record["type"] for record in (await client.history(made.handoff)).records] == [
+                *("dispatched", "claimed", "checkpointed", "checkpointed", "completed")
+            ]
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_waiting_claim_does_not_wait_for_ever_on_a_dead_line(standby: WireClient, proxy: Proxy) -> None:
+async def test_a_waiting_claim_does_not_wait_for_ever_on_a_dead_line(
+    standby: WireClient, proxy: Proxy, kind: str
+) -> None:
     async with dhp_client.connect(proxy.address) as client:
-        waiting = asyncio.ensure_future(client.claim(kinds="work", wait_ms=600_000))
+        waiting = asyncio.ensure_future(client.claim(kinds=kind, wait_ms=600_000))
         await asyncio.sleep(0.1)
         proxy.silence()
         await until(lambda: proxy.swallowed)
         proxy.mend()
-        handoff = standby.dispatch()
+        handoff = standby.dispatch(kind)
         task = await waiting
         assert task is not None
         assert task.handoff == handoff

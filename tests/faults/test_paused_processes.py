@@ -17,23 +17,24 @@ DAEMONS_TTL_MS = 1_000
 
 
 def test_no_checkpoint_of_a_paused_worker_becomes_the_point_to_resume_from(
-    daemon: DaemonProcess, standby: WireClient, rng: random.Random
+    shared_daemon: DaemonProcess, standby: WireClient, kind: str, rng: random.Random
 ) -> None:
     """Twenty workers paused at any moment of their writing, beyond their ttl; each wakes before, while or after the standby saves."""
     with ExitStack() as stack:
-        workers = [stack.enter_context(ClientWorker(daemon.tcp, flavour)) for flavour in FLAVOURS * 2]
+        workers = [stack.enter_context(ClientWorker(shared_daemon.tcp, flavour)) for flavour in FLAVOURS * 2]
         for _ in range(ROUNDS):
             held = []
             for worker in workers:
-                standby.dispatch(key=str(rng.random()))
-                held.append(worker.call("claim", kinds="work", ttl_ms=TTL_MS))
+                standby.dispatch(kind, key=str(rng.random()))
+                held.append(worker.call("claim", kinds=kind, ttl_ms=TTL_MS))
                 worker.tell("write")
             for worker in workers:
                 time.sleep(rng.random() / 50)  # At no moment of the worker's choosing.
                 worker.pause()
             for worker, hold in zip(workers, held, strict=True):
                 _taken_over(standby, worker, hold, rng)
-    assert standby.call("stats")["handoffs"]["completed"] == ROUNDS * len(workers)
+    statuses = [status["status"] for status in standby.call("list", kind=kind)["handoffs"]]
+    assert statuses == ["completed"] * ROUNDS * len(workers)
 
 
 def _taken_over(standby: WireClient, worker: ClientWorker, hold: dict[str, object], rng: random.Random) -> None:
@@ -73,11 +74,11 @@ def _taken_over(standby: WireClient, worker: ClientWorker, hold: dict[str, objec
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_worker_paused_for_less_than_its_ttl_goes_on(
-    daemon: DaemonProcess, standby: WireClient, flavour: str
+    shared_daemon: DaemonProcess, standby: WireClient, kind: str, flavour: str
 ) -> None:
-    handoff = standby.dispatch()
-    with ClientWorker(daemon.tcp, flavour) as worker:
-        fence = worker.call("claim", kinds="work", ttl_ms=60_000)["fence"]
+    handoff = standby.dispatch(kind)
+    with ClientWorker(shared_daemon.tcp, flavour) as worker:
+        fence = worker.call("claim", kinds=kind, ttl_ms=60_000)["fence"]
         worker.tell("write", times=200)
         worker.pause()
         time.sleep(0.3)
@@ -88,19 +89,21 @@ def test_a_worker_paused_for_less_than_its_ttl_goes_on(
     assert (status["status"], status["fence"], status["attempt"], status["seq"]) == ("completed", fence, 1, 200)
 
 
-def test_a_paused_daemon_costs_its_workers_nothing_but_the_time(daemon: DaemonProcess, standby: WireClient) -> None:
+def test_a_paused_daemon_costs_its_workers_nothing_but_the_time(
+    shared_daemon: DaemonProcess, standby: WireClient, kind: str
+) -> None:
     with ExitStack() as stack:
-        workers = [stack.enter_context(ClientWorker(daemon.tcp, flavour)) for flavour in FLAVOURS]
+        workers = [stack.enter_context(ClientWorker(shared_daemon.tcp, flavour)) for flavour in FLAVOURS]
         for number, worker in enumerate(workers):
-            standby.dispatch(key=str(number))
-            worker.call("claim", kinds="work", ttl_ms=DAEMONS_TTL_MS)
+            standby.dispatch(kind, key=str(number))
+            worker.call("claim", kinds=kind, ttl_ms=DAEMONS_TTL_MS)
             worker.tell("write", times=300)
-        daemon.pause()
+        shared_daemon.pause()
         time.sleep(2.2 * DAEMONS_TTL_MS / 1000)
-        daemon.resume()
+        shared_daemon.resume()
         assert [worker.told() for worker in workers] == [300, 300]
         for worker in workers:
             assert worker.call("complete", result="done") == {"duplicate": False}
-    for status in standby.call("list")["handoffs"]:
+    for status in standby.call("list", kind=kind)["handoffs"]:
         types = {record["type"] for record in standby.history(status["handoff"])}
         assert (status["status"], status["attempt"], types & {"orphaned"}) == ("completed", 1, set())

@@ -4,8 +4,10 @@ Owns the namespaces, which live as long as the processes in them, and so leave n
 a router or a cable does to traffic. Needs root and `TOOLS`.
 """
 
+import contextlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 from types import TracebackType
 
 TOOLS = ("ip", "ss", "nsenter", "sysctl", "unshare")
@@ -67,12 +69,14 @@ class Network:
         for namespace in (self.worker, self.daemon, self.router):
             namespace.close()
 
-    def stop(self, how: str) -> None:
-        """No packet gets through any more: "unplugged", "dropped" by the router without a word, or "rejected" by it."""
+    @contextlib.contextmanager
+    def stopped(self, how: str) -> Iterator[None]:
+        """No packet gets through: "unplugged", "dropped" by the router without a word, or "rejected" by it."""
         self._traffic(how, stopped=True)
-
-    def heal(self, how: str) -> None:
-        self._traffic(how, stopped=False)
+        try:
+            yield
+        finally:
+            self._traffic(how, stopped=False)
 
     def reset(self) -> int:
         """Destroys every connection of the daemon, whose peers get a reset; how many there were. Not every kernel can."""

@@ -111,6 +111,22 @@ def budget_add_by_nonce_counts_once(bench: Bench) -> None:
     peer.refused("wrong_state", "budget_add", handoff=handoff, add={"max_steps": 3})
 
 
+@rules.in_section("10 Promises and retries")
+def redrive_by_nonce_happens_once(bench: Bench) -> None:
+    """A redrive with the same nonce isn't carried out again, though the work is running or dead by then."""
+    peer = bench.peer()
+    held = peer.held(budget={"max_steps": 1})
+    held.refused("budget_exceeded", "spend", steps=2)
+    ask = {"handoff": held.handoff, "budget_add": {"max_steps": 1}, "nonce": "n"}
+    same("status", peer.call("redrive", **ask)["status"], "pending")
+    same("status", peer.call("redrive", **ask)["status"], "pending")
+    same("max_steps", held.status()["budget"]["max_steps"], 2)
+    held.fence = peer.claim(held.handoff)
+    held.refused("budget_exceeded", "spend", steps=1)
+    same("status", peer.call("redrive", **ask)["status"], "dead")
+    same("max_steps", held.status()["budget"]["max_steps"], 2)
+
+
 @rules.point
 def a_cap_on_time_ends_it_at_its_moment(bench: Bench) -> None:
     """max_wallclock_ms after the first claim it is dead, held or not."""
