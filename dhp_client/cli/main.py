@@ -14,7 +14,7 @@ import click
 
 import dhp_client
 
-from . import conforming, deciding, dispatching, effects, looking, moving, overseeing
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing, spools
 from .chaos import chaos
 from .demo import demo
 from .printing import error_line
@@ -56,6 +56,7 @@ for _command in (
     effects.effect_done,
     moving.export,
     moving.import_bundle,
+    spools.spool,
     demo,
     chaos,
     conforming.conform,
