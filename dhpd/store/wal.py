@@ -116,7 +116,7 @@ class WriteAheadLog:
             left_pages = await self._aside(_take_over_aside)
             if self._closed:
                 return False
-        return left_pages <= LITTLE_PAGES and await self._between_batches(_take_over_the_rest)
+        return left_pages <= LITTLE_PAGES and await self._between_batches(take_over_the_rest)
 
 
 def size_of(batch: Batch) -> int:
@@ -186,7 +186,7 @@ def _take_over_aside(db: sqlite3.Connection) -> int:
     return int(in_log - taken_over)
 
 
-def _take_over_the_rest(db: sqlite3.Connection) -> bool:
+def take_over_the_rest(db: sqlite3.Connection) -> bool:
     """Takes over the rest; tells whether all is, with no reader in the log: only then does the next write begin it anew."""
     # As a passive checkpoint, but that it looks for readers as well; it would wait for them if it were let.
     (timeout_ms,) = db.execute("pragma busy_timeout").fetchone()

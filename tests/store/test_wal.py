@@ -148,10 +148,10 @@ async def test_a_reader_in_a_short_log_is_not_waited_for_on_the_writer(sqlite: S
     reader = sqlite3.connect(sqlite.path, isolation_level=None)
     reader.execute("begin")
     reader.execute("select count(*) from journal").fetchone()
-    assert not await run(sqlite.store._writer, wal._take_over_the_rest)
+    assert not await run(sqlite.store._writer, wal.take_over_the_rest)
     reader.execute("rollback")
     reader.close()
-    assert await run(sqlite.store._writer, wal._take_over_the_rest)
+    assert await run(sqlite.store._writer, wal.take_over_the_rest)
     timeout = await run(sqlite.store._writer, lambda db: db.execute("pragma busy_timeout").fetchone())
     assert timeout == (2_000,), "it is as patient with other writers as before"
 
