@@ -37,6 +37,9 @@ log = logging.getLogger("dhp_client")
 FIRST_PAUSE_MS = 20
 MOST_PAUSE_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_000
+HELLO_TIMEOUT_MS = 5_000
+"""Longer than connecting: a daemon that has just come back to a crowd is slow, and whoever hangs up after it has taken in the
+hello has a session that was seen and is gone, which costs the lease once the grace is over."""
 RELEASE_TIMEOUT_MS = 2_000
 """Of each step of releasing at the end."""
 EXIT_TIMEOUT_MS = 5_000
@@ -57,7 +60,7 @@ class _Stopped(Exception):
 class KeepAlive:
     """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed.
 
-    `on_trouble` is called on `loop` whenever a connection wasn't to be had, or ended, or gave no answer.
+    `on_back` is called on `loop` when the daemon has answered on a connection after one that ended or wasn't to be had.
     """
 
     def __init__(
@@ -67,14 +70,15 @@ class KeepAlive:
         *,
         hello: Hello,
         loop: asyncio.AbstractEventLoop,
-        on_trouble: Callable[[], None] = lambda: None,
+        on_back: Callable[[], None] = lambda: None,
     ) -> None:
         self._addresses = list(addresses)
         self._table = table
         self._hello = hello
         self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
-        self._on_trouble = on_trouble
+        self._on_back = on_back
+        self._in_trouble = False
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._to_release = True
@@ -146,11 +150,10 @@ class KeepAlive:
                         return
                 except (OSError, ConnectionLost, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
-                    with contextlib.suppress(RuntimeError):  # The loop is closed.
-                        self._loop.call_soon_threadsafe(self._on_trouble)
                 except Exception:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
+                    self._in_trouble = True
                     self._hang_up()
                 if self._waits(backoff.next_ms(at_most_ms=self._table.shortest_ttl_ms() * SHARE_OF_TTL)):
                     self._end()
@@ -185,9 +188,14 @@ class KeepAlive:
         self._socket = connected
         if self._over():
             raise _Stopped
+        connected.settimeout(HELLO_TIMEOUT_MS / 1000)
         heartbeats = Heartbeats(connected, self._table)
         heartbeats.join(self._hello)
         self._refused = 0
+        if self._in_trouble:
+            self._in_trouble = False
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._on_back)
         backoff.reset()
         heartbeats.beat()
         assert self._wake_out is not None

@@ -67,7 +67,7 @@ class Session:
         self.leases = LeaseTable()
         hello = Hello(client=name, session=session, token=UNSET if token is None else token)
         self.keepalive = KeepAlive(
-            addresses, self.leases, hello=hello, loop=self.loop, on_trouble=lambda: self.connection.ask_peer()
+            addresses, self.leases, hello=hello, loop=self.loop, on_back=lambda: self.connection.ask_peer()
         )
         self.connection = Connection(
             addresses,
