@@ -16,7 +16,7 @@ from dhp_protocol import PROTOCOL
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Goodbye, Hello, Ping, Request
-from dhp_protocol.replies import AnyEvent, HelloReply
+from dhp_protocol.replies import AnyEvent, DrainingEvent, HelloReply
 
 from . import embedded
 from .addresses import Address, DirectoryAddress, SocketAddress, unusable
@@ -76,6 +76,8 @@ class Connection:
         self.session = str(hello.session)
         self.retry_ms = retry_ms
         self.limits = Limits()
+        self.worker: str | None = None
+        """The name in this client's certificate, where the daemon asks for one: the only one to claim under."""
         self.background: set[asyncio.Task[Any]] = set()
         self._addresses = addresses
         self._greeting = hello
@@ -89,6 +91,8 @@ class Connection:
         self._closed = False
         self._problem: Exception | None = None
         self._refusal: DHPError | None = None
+        self.draining = False
+        """Whether the daemon has said that it takes no more work."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -258,8 +262,9 @@ class Connection:
         self._on_ready()
 
     async def _open(self, address: Address) -> None:
+        self.draining = False
         link = await open_link(
-            await self._locate(address), lambda: Link(self._on_event, self._link_ended, self._link_ready)
+            await self._locate(address), lambda: Link(self._take_in, self._link_ended, self._link_ready)
         )
         try:
             welcome = await self._hello(link, self._greeting)
@@ -270,6 +275,7 @@ class Connection:
         if link.ended:
             raise ConnectionLost("The connection ended right after hello.")
         self.limits = welcome.limits
+        self.worker = None if welcome.worker is msgspec.UNSET else welcome.worker
         self._link = link
         self._problem = None
         link.watch_over(self._ping, idle=False)
@@ -301,6 +307,11 @@ class Connection:
         if self._link is not None and not self._ready.done():
             self._ready.set_result(self._link)
         self._on_ready()
+
+    def _take_in(self, event: AnyEvent) -> None:
+        if isinstance(event, DrainingEvent):
+            self.draining = True
+        self._on_event(event)
 
     def _link_ended(self, link: Link) -> None:
         if link is not self._link or self._closed:

@@ -6,6 +6,7 @@ again is the `connection`'s.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,9 +15,10 @@ from dhp_protocol.messages import RequestId
 from dhp_protocol.replies import AnyEvent
 
 from . import forking
-from .addresses import SocketAddress, TcpAddress
+from .addresses import SocketAddress, TcpAddress, TlsAddress
 from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
+from .trust import HANDSHAKE_WITHIN_MS
 from .wire import Inbox, Reply
 
 if TYPE_CHECKING:
@@ -147,6 +149,11 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._descriptor = -1
+        if isinstance(
+            error, ssl.SSLError
+        ):  # In TLS 1.3 a client's certificate is refused when it counts itself connected.
+            self._why = self._why or ConnectionLost("TLS was ended by the daemon.")
+            self._why.__cause__ = self._why.__cause__ or error
         self._end()
 
     def _answer(self, reply: Reply) -> None:
@@ -158,6 +165,9 @@ class Link(asyncio.Protocol):
         # Which request it was can't be told. What would cause this is refused before it is sent, so it is a fault of
         # one side; better every waiter hears of it than one waits for ever.
         error = reply.error or BadReply("The daemon answered without an id.")
+        if not self._pending:  # It ends this connection, and says why; another one is made when it is needed.
+            log.info("the daemon says: %s", error)
+            return
         log.error("The daemon refused what was sent, without saying which request: %s", error)
         for waiter in list(self._pending.values()):
             if not waiter.done():
@@ -206,11 +216,19 @@ def _resolve(waiter: "asyncio.Future[bytes]", body: bytes, error: DHPError | Non
 
 
 async def open_link(address: SocketAddress, make: Callable[[], Link]) -> Link:
-    """Connects to `address`, soon or not at all: there may be others to try. Raises OSError, such as TimeoutError."""
+    """Connects to `address`, soon or not at all: there may be others to try. Raises OSError, such as TimeoutError or an
+    SSLError; `BadAddress` where the files that TLS needs can't be used.
+    """
     loop = asyncio.get_running_loop()
     opened: tuple[Any, Link]
-    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-        if isinstance(address, TcpAddress):
+    within_ms = HANDSHAKE_WITHIN_MS if isinstance(address, TlsAddress) else CONNECT_TIMEOUT_MS
+    async with asyncio.timeout(within_ms / 1000):
+        if isinstance(address, TlsAddress):
+            context = await asyncio.to_thread(address.trust.context)
+            opened = await loop.create_connection(
+                make, address.host, address.port, ssl=context, server_hostname=address.server_name
+            )
+        elif isinstance(address, TcpAddress):
             opened = await loop.create_connection(make, address.host, address.port)
         else:
             opened = await loop.create_unix_connection(make, address.path)

@@ -4,6 +4,7 @@ Exit codes: 0, 1 (the directory is in use, the store is broken, an address is ta
 line on standard error.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,7 +42,12 @@ _tokens_option = click.option("--tokens", metavar="FILE", help="The tokens of wh
 @click.option("--listen", multiple=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH; may be given several times.")
 @_file_option
 @_tokens_option
-@click.option("--insecure", is_flag=True, default=None, help="Allow addresses that are not loopback.")
+@click.option("--tls-cert", metavar="FILE", help="Speak TLS over TCP, with this certificate.")
+@click.option("--tls-key", metavar="FILE", help="The certificate's key.")
+@click.option("--tls-client-ca", metavar="FILE", help="Ask for clients' certificates, signed by one of these.")
+@click.option(
+    "--insecure", is_flag=True, default=None, help="Allow other addresses than loopback without tokens and TLS."
+)
 @click.option("--idle-exit-ms", type=int, metavar="N", help="End when unused, with nothing live, for so long.")
 @click.version_option(__version__, prog_name="dhpd")
 @click.pass_context
@@ -51,6 +57,9 @@ def main(
     listen: tuple[str, ...],
     file: Path | None,
     tokens: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_client_ca: str | None,
     insecure: bool | None,
     idle_exit_ms: int | None,
 ) -> None:
@@ -59,11 +68,13 @@ def main(
     Listens on 127.0.0.1:8471 and on DIR/dhpd.sock unless --listen says otherwise, and prints `dhpd ready ADDRESS...`
     when it does. Settings: defaults < FILE < DHPD_* in the environment < flags.
     """
+    os.umask(0o077)  # Whatever is written is its owner's alone.
     if ctx.invoked_subcommand is not None:
         ctx.obj = (file, tokens, data)
         return
     flags = {"data": data, "listen": list(listen) or None, "insecure": insecure, "idle_exit_ms": idle_exit_ms}
-    config = _settings(file, {**flags, "tokens": tokens})
+    secrecy = {"tokens": tokens, "tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
+    config = _settings(file, {**flags, **secrecy})
     from .server.daemon import CannotRun, run
 
     try:

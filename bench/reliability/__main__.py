@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Report:
     failed: dict[str, str] = {}
     WORK.mkdir(exist_ok=True)
     about = machine.described(WORK)
-    say(f"On {about}\n")
+    say(f"On {about}")
     for part in options.only:
         with (
             tempfile.TemporaryDirectory(dir=WORK, prefix=f"{part}-") as folder,
@@ -69,6 +69,8 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Report:
         ):
             try:
                 for figure in measured(part, options, Path(folder), Path(sockets)):
+                    if not figures or figure.note != figures[-1].note:
+                        say(f"\n{part}: {figure.note}")
                     figures.append(figure)
                     say(_row(figure))
             except AssertionError as error:
@@ -80,7 +82,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Report:
 def _row(figure: Figure) -> str:
     whole = figure.unit == "count"
     value = f"{figure.value:,.0f}" if whole else f"{figure.value:,.2f} {figure.unit}"
-    return f"{value:>12}  {figure.name}  ({figure.note})"
+    return f"{value:>12}  {figure.name}"
 
 
 def main(arguments: list[str]) -> int:

@@ -5,7 +5,9 @@ Owns the order of things. What is done and when is the `plan`'s, to whom the `st
 
 import asyncio
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -88,44 +90,44 @@ async def _run(options: Options, folder: Path, stage: Stage, telling: Telling) -
     )
     try:
         async with dhp_client.connect(stage.address, retry_ms=60_000) as client:
-            listed = await _dispatch(options, client, folder)
             telling.say(
-                f"Dispatched {options.handoffs} handoffs of {options.steps} steps, {options.step_ms} ms each; "
-                f"{options.workers} workers begin."
+                f"{options.handoffs} handoffs of {options.steps} steps, {options.step_ms} ms each, half of them dispatched "
+                f"at once and half as it goes on; {options.workers} workers begin."
             )
             await stage.start_workers()
-            await _hurt(acts(options), stage)
+            await _all(_dispatch(options, client, folder), *(_later(act, stage) for act in acts(options)))
             telling.at_moment(f"no more faults; {await _progress(client)}")
             await _until_over(client, stage, telling)
             await stage.dismiss_workers()
             await stage.restart_daemon()
             telling.at_moment(f"{await _progress(client)}; what the daemon says after that last kill is judged")
-            write_all(folder / DAEMON, await _told(client, listed))
+            write_all(folder / DAEMON, await _told(client))
     finally:
         await stage.close()
 
 
-async def _dispatch(options: Options, client: dhp_client.Client, folder: Path) -> list[Dispatched]:
-    listed = []
+async def _dispatch(options: Options, client: dhp_client.Client, folder: Path) -> None:
+    """Half of the handoffs at once, and the rest over the first half of the time, while the daemon is being hurt."""
+    at_once = (options.handoffs + 1) // 2
+    pause_s = options.seconds / 2 / max(1, options.handoffs - at_once)
     with Writer(folder / DISPATCHED) as book:
         for number in range(options.handoffs):
+            if number >= at_once:
+                await asyncio.sleep(pause_s)
             keep = KEEP_FEW if number % 2 else options.steps
             inputs = Inputs(number=number, steps=options.steps, step_ms=options.step_ms)
             work = await client.dispatch(KIND, inputs, budget={"max_attempts": MAX_ATTEMPTS}, keep_checkpoints=keep)
-            entry = Dispatched(number=number, handoff=work.handoff, steps=options.steps, keep_checkpoints=keep)
-            book.write(entry)
-            listed.append(entry)
-    return listed
+            book.write(Dispatched(number=number, handoff=work.handoff, steps=options.steps, keep_checkpoints=keep))
 
 
-async def _hurt(planned: list[Act], stage: Stage) -> None:
-    """Each act at its time, however long those before it last; over once all of them are."""
+async def _later(act: Act, stage: Stage) -> None:
+    await asyncio.sleep(act.at_ms / 1000)
+    await stage.do(act)
 
-    async def later(act: Act) -> None:
-        await asyncio.sleep(act.at_ms / 1000)
-        await stage.do(act)
 
-    going_on = [asyncio.create_task(later(act)) for act in planned]
+async def _all(*doing: Coroutine[Any, Any, None]) -> None:
+    """Beside each other; over once all are, or with the first error."""
+    going_on = [asyncio.create_task(one) for one in doing]
     try:
         await asyncio.gather(*going_on)
     finally:
@@ -153,8 +155,8 @@ async def _until_over(client: dhp_client.Client, stage: Stage, telling: Telling)
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _told(client: dhp_client.Client, listed: list[Dispatched]) -> list[Told]:
-    """What the daemon has: of those on the list, and of any other."""
+async def _told(client: dhp_client.Client) -> list[Told]:
+    """All that the daemon has."""
     found: list[str] = []
     after: int | None = 0
     while after is not None:

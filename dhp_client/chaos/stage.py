@@ -13,6 +13,9 @@ from .network import Line
 from .plan import KILL_DAEMON, KILL_WORKER, PAUSE_DAEMON, PAUSE_WORKER, Act
 from .telling import Telling
 
+SOMEONE_WITHIN_S = 2.0
+LOOK_EVERY_S = 0.05
+
 _TOWARDS = {
     "cut": "the network of {whom} is cut for {seconds}",
     "hold requests": "what {whom} sends is held back for {seconds}",
@@ -23,7 +26,7 @@ _TOWARDS = {
 
 
 class Stage:
-    """`await open()` has all of them at work. `do` carries out one fault and returns when it is over."""
+    """The daemon is started first, then the workers. `do` carries out one fault and returns when it is over."""
 
     def __init__(self, children: Children, folder: Path, socket: Path, workers: int, telling: Telling) -> None:
         self.address = f"unix:{socket}"
@@ -51,7 +54,7 @@ class Stage:
 
     async def do(self, act: Act) -> None:
         if act.kind == KILL_WORKER:
-            self._kill_worker(act)
+            await self._kill_worker(act)
         elif act.kind == PAUSE_WORKER:
             await self._pause_worker(act)
         elif act.kind == KILL_DAEMON:
@@ -94,25 +97,29 @@ class Stage:
         book = self._folder / WORKERS / f"{name}.jsonl"
         return self._children.start(name, "dhp_client.chaos.worker", self._lines[number].address, name, str(book))
 
-    def _kill_worker(self, act: Act) -> None:
-        number, killed = self._someone(act)
+    async def _kill_worker(self, act: Act) -> None:
+        number, killed = await self._someone(act)
         killed.send(signal.SIGKILL)
         self._crew[number] = self._new_worker(number)
         self._note(KILL_WORKER, killed.name, f"kill -9 of {killed.name} (process {killed.pid})")
 
-    def _someone(self, act: Act) -> tuple[int, Child]:
-        """The first from there on that is at work: one that is still starting has nothing to lose, and one that is stopped is to wake up.
+    async def _someone(self, act: Act) -> tuple[int, Child]:
+        """The first from there on that is at work, soon: one that is still starting has nothing to lose.
 
         Raises `ChildFailed` where it has ended by itself.
         """
         crew = len(self._crew)
         numbers = [(act.worker + offset) % crew for offset in range(crew)]
+        until_s = self._telling.seconds + SOMEONE_WITHIN_S
+        while not any(map(self._at_work, self._crew)) and self._telling.seconds < until_s:
+            await asyncio.sleep(LOOK_EVERY_S)
         number = next((number for number in numbers if self._at_work(self._crew[number])), act.worker)
         _check_alive(self._crew[number])
         return number, self._crew[number]
 
     def _at_work(self, worker: Child) -> bool:
-        return worker.has_said("ready") and worker not in self._stopped
+        """One that is stopped isn't: it is to wake up."""
+        return worker.has_said("claimed") and worker not in self._stopped
 
     async def _kill_daemon(self) -> None:
         assert self._daemon is not None
@@ -122,7 +129,7 @@ class Stage:
         self._note(KILL_DAEMON, "daemon", text)
 
     async def _pause_worker(self, act: Act) -> None:
-        _, worker = self._someone(act)
+        _, worker = await self._someone(act)
         text = f"{worker.name} is stopped for {_seconds(act)}, longer than its lease"
         await self._paused(worker, act, PAUSE_WORKER, worker.name, text)
 

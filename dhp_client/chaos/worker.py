@@ -33,17 +33,21 @@ EXPLAINED = (dhp_client.NotConnected, dhp_client.ConnectionLost, dhp_client.InDo
 
 
 async def work_until_told(address: str, name: str, book: Writer) -> None:
-    """Claims one handoff after the other, until the process is ended."""
+    """Claims one handoff after the other, until the process is ended. Says so when it has the first."""
     connecting = dhp_client.connect(address, name=name, connect_timeout_ms=RETRY_MS, retry_ms=RETRY_MS)
     async with connecting as client:
-        print(msgspec.json.encode({"event": "ready"}).decode(), flush=True)
+        told = False
         while True:
             try:
                 task = await client.claim(kinds=KIND, worker=name, wait_ms=CLAIM_WAIT_MS, ttl_ms=TTL_MS)
             except EXPLAINED:
                 continue
-            if task is not None:
-                await _hold(task, name, address, book)
+            if task is None:
+                continue
+            if not told:
+                told = True
+                print(msgspec.json.encode({"event": "claimed"}).decode(), flush=True)
+            await _hold(task, name, address, book)
 
 
 async def _hold(task: dhp_client.Task, name: str, address: str, book: Writer) -> None:

@@ -1,15 +1,14 @@
 """`dhp conform`: which points, against which daemon, and how the report looks. The checks are `dhp_client.conform`'s."""
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from ..addresses import DirectoryAddress, SocketAddress, parse_addresses
-from ..connecting import TOKEN_VARIABLE
+from ..connecting import token_from, token_in
 from ..embedded import locate
-from .settings import FAILED, OK, UNREACHABLE, Settings, token_in, warn, with_settings
+from .settings import FAILED, OK, UNREACHABLE, Settings, warn, with_settings
 
 if TYPE_CHECKING:
     from ..conform.run import Outcome
@@ -51,7 +50,7 @@ def conform(
 ) -> int:
     """Check a daemon against dhp/1, point by point, from outside.
 
-    ADDRESS is tcp://HOST:PORT or unix:/PATH of any implementation of the protocol, or a directory where a daemon runs. Each point is a
+    ADDRESS is tcp://HOST:PORT, tls://HOST:PORT or unix:/PATH of any implementation of the protocol, or a directory where a daemon runs. Each point is a
     rule of SPEC.md, or one of the vectors that come with it. Exit code 1 if one isn't kept.
 
     It may be asked of a daemon that others use: what it makes is of kinds of its own, and removed afterwards, which needs an
@@ -71,8 +70,8 @@ def conform(
             settings.show(told, [f"{point.name}  ({point.section})", f"    {point.rule}"])
         return OK
     target = Target(
-        address=_socket_address(address or settings.connect),
-        token=settings.token() or os.environ.get(TOKEN_VARIABLE) or None,
+        address=_socket_address(address or settings.connect, settings),
+        token=token_from(None, settings.token_file),
         approver_token=None if approver_token_file is None else token_in(approver_token_file),
         answer_within_ms=answer_within_ms,
     )
@@ -94,8 +93,8 @@ def conform(
     return FAILED if any(outcome.outcome == "failed" for outcome in found) else OK
 
 
-def _socket_address(given: str | None) -> SocketAddress:
-    address = parse_addresses(given)[0]
+def _socket_address(given: str | None, settings: Settings) -> SocketAddress:
+    address = parse_addresses(given, trust=settings.trust())[0]
     if not isinstance(address, DirectoryAddress):
         return address
     try:

@@ -67,6 +67,8 @@ class Core:
         self.tombstones = Tombstones()
         self.backlog = Backlog(settings.steps_at_once)
         self.draining = False
+        self.stops_at_ms: int | None = None
+        """While draining: when the daemon will stop, in lease time, if that is known."""
         self.available = True
         self.disk_full = False
         """Only what `scarcity` lets through is written."""

@@ -201,9 +201,9 @@ class Engine(Settling):
                 self.waiting.remove(waiter)
                 self.reply(waiter.address, not_a_worker())
 
-    def drain(self, now: Now) -> None:
+    def drain(self, now: Now, stops_in_ms: int | None = None) -> None:
         """No new claims and dispatches from now on."""
-        begin_drain(self, now)
+        begin_drain(self, now, stops_in_ms)
 
 
 def _named(engine: Engine, request: Any, _: Caller) -> list[str]:

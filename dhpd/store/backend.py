@@ -58,12 +58,17 @@ class Appended(Struct, frozen=True):
 
 
 class StoredRecord(Struct, frozen=True, gc=False):
-    """A record as it lies in the journal; `kind` is its handoff's, where the table of facts has it."""
+    """A record as it lies in the journal.
+
+    Of a page of the journal: `kind` is its handoff's, where the table of facts has it, and `before` the position of its
+    handoff's record before it, which may have gone.
+    """
 
     position: int
     handoff: str
     record: AnyRecord
     kind: str | None = None
+    before: int = 0
 
 
 class StoreBackend(Protocol):

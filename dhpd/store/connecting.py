@@ -80,6 +80,7 @@ async def _connect_reader(path: Path) -> aiosqlite.Connection:
 
 def _only_read(db: sqlite3.Connection) -> None:
     db.execute("pragma query_only = on")
+    db.execute("pragma temp_store = memory")
     db.execute("pragma synchronous = full")  # However SQLite was built: what takes the log over has to sync the file.
 
 
@@ -118,6 +119,9 @@ def prepare(db: sqlite3.Connection, *, power_safe: bool) -> None:
         )
     elif version < schema.VERSION:
         migrate(db, version)
+    db.execute(
+        "pragma temp_store = memory"
+    )  # From now on all is short, and another disk that is full is no reason to fail.
 
 
 def head_of(db: sqlite3.Connection) -> int:

@@ -82,7 +82,8 @@ class GroupCommit:
         try:
             appended = await self._store.append(batch, self._head)
         except DiskError as error:
-            _log.error("the disk failed: %s", error)
+            if not self._stuck:  # Else this has been said.
+                _log.error("the disk failed: %s", error)
             await self._settle(batch, error.failed)
             return
         self._head = appended.head
@@ -118,9 +119,9 @@ class GroupCommit:
             self._engine.rolled_back(self._now())
         else:
             raise StoreError(f"The store is at position {self._head}, where nothing of ours ends: start dhpd again.")
-        _log.warning(
-            "the store is back at position %d; the last batch was %s", self._head, "kept" if kept else "not kept"
-        )
+        if not self._stuck:
+            outcome = "kept" if kept else "not kept"
+            _log.warning("the store is back at position %d; the last batch was %s", self._head, outcome)
         self._tell_of_room()
         self._engine.back_in_touch(self._now())
         self._after_commit(batch if kept else None)

@@ -29,7 +29,7 @@ from .loading import facts_of, load
 from .long_reads import scan, walk
 from .pruning import FirstInUse, prune
 from .rows import decode_facts
-from .wal import WriteAheadLog, has_room, log_of, size_of, sized, sync_log, take_all_over
+from .wal import WriteAheadLog, has_room, log_of, size_of, sized, sync_log, take_all_over, take_over_the_rest
 
 T = TypeVar("T")
 
@@ -179,7 +179,10 @@ class SqliteStore:
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
         rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AFTER, (position, limit)).fetchall())
-        return [StoredRecord(at, handoff.hex(), decode_record(body), kind) for at, handoff, body, kind in rows]
+        return [
+            StoredRecord(position, handoff.hex(), decode_record(body), kind, before)
+            for position, handoff, before, body, kind in rows
+        ]
 
     def prune(self, covered: int, first_in_use: FirstInUse) -> AsyncIterator[int]:
         return prune(self._read_page, self._write, covered, first_in_use)
@@ -217,11 +220,11 @@ class SqliteStore:
 
     def _make_certain(self, db: sqlite3.Connection) -> None:
         """What is read afterwards is on disk."""
-        if self._in_doubt or not self.full or has_room(db, self._path):
+        if self._in_doubt or not self.full:
             take_all_over(db)
-        else:
-            # Only room was lacking: no sync has failed, so one that succeeds says enough. Taken over, the log would use up
-            # what the ends of work need.
+        elif not (has_room(db, self._path) and take_over_the_rest(db)):
+            # Only room was lacking: no sync has failed, so one that succeeds says enough, and the log may stay. Taken over
+            # without having room it would use up what the ends of work need; and somebody may be reading in it.
             sync_log(self._path)
 
     def _keep_wal(self) -> WriteAheadLog:

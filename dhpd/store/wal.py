@@ -31,6 +31,8 @@ AGAIN_SHARE = 4
 PASSES = 3
 """The first takes over most, and each next one what was written during the one before. What the file system puts off at the
 first fsync it does at the second or third, so that the writer's own is short."""
+LARGE_BYTES = 256 * 1024 * 1024
+"""A log that has grown so far behind a reader's snapshot is told of in the daemon's log, and again each time it has doubled."""
 LITTLE_PAGES = 64
 """Where a reader's snapshot keeps more than this in the log, the writer isn't troubled."""
 AUTOCHECKPOINT_PAGES = 16_000
@@ -66,6 +68,7 @@ class WriteAheadLog:
         self._under_way: asyncio.Task[None] | None = None
         self._failing = False
         self._closed = False
+        self._told_bytes = 0
 
     def written(self, size_bytes: int) -> None:
         """About so much has come to the log (`size_of`, `sized`)."""
@@ -82,7 +85,8 @@ class WriteAheadLog:
     async def _take_over(self) -> None:
         try:
             if await self._begins_anew():
-                self._written_bytes = 0
+                self._written_bytes = self._told_bytes = 0
+            self._tell_size()
             self._failing = False
         except DiskError as error:
             if not self._failing:
@@ -91,6 +95,16 @@ class WriteAheadLog:
         finally:
             self._due_bytes = max(self._take_over_bytes, self._written_bytes + self._take_over_bytes // AGAIN_SHARE)
             self._under_way = None
+
+    def _tell_size(self) -> None:
+        if self._written_bytes < max(LARGE_BYTES, 2 * self._told_bytes):
+            return
+        self._told_bytes = self._written_bytes
+        _log.warning(
+            "the write-ahead log has grown by %d MB, since something reads the store and doesn't end: it isn't this daemon, so "
+            "end whatever has dhpd.sqlite open",
+            self._written_bytes // (1024 * 1024),
+        )
 
     async def _begins_anew(self) -> bool:
         """Takes over what can be; tells whether the next write begins the log anew."""
@@ -102,7 +116,7 @@ class WriteAheadLog:
             left_pages = await self._aside(_take_over_aside)
             if self._closed:
                 return False
-        return left_pages <= LITTLE_PAGES and await self._between_batches(_take_over_the_rest)
+        return left_pages <= LITTLE_PAGES and await self._between_batches(take_over_the_rest)
 
 
 def size_of(batch: Batch) -> int:
@@ -172,7 +186,7 @@ def _take_over_aside(db: sqlite3.Connection) -> int:
     return int(in_log - taken_over)
 
 
-def _take_over_the_rest(db: sqlite3.Connection) -> bool:
+def take_over_the_rest(db: sqlite3.Connection) -> bool:
     """Takes over the rest; tells whether all is, with no reader in the log: only then does the next write begin it anew."""
     # As a passive checkpoint, but that it looks for readers as well; it would wait for them if it were let.
     (timeout_ms,) = db.execute("pragma busy_timeout").fetchone()

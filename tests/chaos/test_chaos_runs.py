@@ -95,7 +95,7 @@ def test_a_daemon_that_forgets_what_it_acknowledged_is_found_out(tmp_path: Path)
     fake = tmp_path / "fake" / "dhpd"
     fake.mkdir(parents=True)
     (fake / "__init__.py").write_text(FORGETFUL.format(real=str(Path(dhpd.__file__).parent)))
-    options = ["--handoffs", "4", "--workers", "2", "--steps", "20", "--seconds", "3", "--daemon-kills", "2"]
+    options = ["--handoffs", "3", "--workers", "2", "--steps", "10", "--seconds", "3", "--daemon-kills", "2"]
     ran = chaos(*options, "--kill-every-ms", "0", "--dir", str(tmp_path / "kept"), path=fake.parent)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "NOT SO  No acknowledged checkpoint is lost" in ran.stdout

@@ -1,4 +1,4 @@
-"""Caps: on steps, money, time, attempts and standing still; parents' too; and what brings dead work back (SPEC.md, section 5)."""
+"""Caps on steps, money and time, and what brings dead work back (SPEC.md, sections 3, 5, 7 and 10)."""
 
 from ..bench import Bench
 from ..judging import JSON, holds, same
@@ -111,6 +111,22 @@ def budget_add_by_nonce_counts_once(bench: Bench) -> None:
     peer.refused("wrong_state", "budget_add", handoff=handoff, add={"max_steps": 3})
 
 
+@rules.in_section("10 Promises and retries")
+def redrive_by_nonce_happens_once(bench: Bench) -> None:
+    """A redrive with the same nonce isn't carried out again, though the work is running or dead by then."""
+    peer = bench.peer()
+    held = peer.held(budget={"max_steps": 1})
+    held.refused("budget_exceeded", "spend", steps=2)
+    ask = {"handoff": held.handoff, "budget_add": {"max_steps": 1}, "nonce": "n"}
+    same("status", peer.call("redrive", **ask)["status"], "pending")
+    same("status", peer.call("redrive", **ask)["status"], "pending")
+    same("max_steps", held.status()["budget"]["max_steps"], 2)
+    held.fence = peer.claim(held.handoff)
+    held.refused("budget_exceeded", "spend", steps=1)
+    same("status", peer.call("redrive", **ask)["status"], "dead")
+    same("max_steps", held.status()["budget"]["max_steps"], 2)
+
+
 @rules.point
 def a_cap_on_time_ends_it_at_its_moment(bench: Bench) -> None:
     """max_wallclock_ms after the first claim it is dead, held or not."""
@@ -141,120 +157,3 @@ def the_caps_in_force_are_told(bench: Bench) -> None:
     budget = peer.status(peer.dispatch(budget={"max_usd": 1.5}))["budget"]
     for name, value in (("max_usd", 1.5), ("max_attempts", 3), ("max_stalls", 2), ("max_invalid_results", 3)):
         same(name, budget[name], value)
-
-
-# --- parents -----------------------------------------------------------------------------------------------------------
-
-parents = Rules("parents", "5 The life of a handoff, Parents")
-
-
-@parents.point
-def a_child_counts_against_its_ancestors_caps(bench: Bench) -> None:
-    """What a child spends counts against every ancestor; the write that would pass one names whose cap, and only the child dies."""
-    peer = bench.peer()
-    top = peer.dispatch(budget={"max_usd": 1})
-    middle = peer.dispatch(parent=top)
-    child = peer.held(parent=middle)
-    child.call("spend", usd=0.75, steps=2)
-    for handoff in (top, middle):
-        status = peer.status(handoff)
-        holds(status["usd"] == 0.75 and status["steps"] == 2, "the child's spending at each ancestor", status)
-    details = child.refused("budget_exceeded", "spend", usd=0.5)
-    for name, value in (("whose", top), ("cap", "max_usd"), ("lacking", 0.25)):
-        same(name, details[name], value)
-    same("the child's status", child.status()["status"], "dead")
-    same("the ancestor's status", peer.status(top)["status"], "pending")
-    same("the ancestor's sum", peer.status(top)["usd"], 0.75)
-
-
-@parents.point
-def a_parent_must_be_there_and_not_be_final(bench: Bench) -> None:
-    """A parent that there isn't is not_found, a final one wrong_state."""
-    peer = bench.peer()
-    peer.refused("not_found", "dispatch", **peer.intent(parent="0" * 64))
-    parent = peer.dispatch()
-    peer.call("cancel", handoff=parent)
-    same("status", peer.refused("wrong_state", "dispatch", **peer.intent(parent=parent))["status"], "cancelled")
-
-
-@parents.point
-def parents_go_max_parent_depth_deep(bench: Bench) -> None:
-    """Generations deeper than max_parent_depth are invalid_request (parent)."""
-    peer = bench.peer()
-    limit = bench.terms.limits["max_parent_depth"]
-    parent = peer.dispatch()
-    for _ in range(limit):
-        reply = peer.reply(peer.send("dispatch", **peer.intent(parent=parent)))
-        if reply["ok"] is not True:
-            break
-        parent = reply["handoff"]
-    details = peer.refused("invalid_request", "dispatch", **peer.intent(parent=parent))
-    same("member", details["member"], "parent")
-
-
-@parents.point
-def cancelling_a_parent_takes_its_children_along_only_when_asked(bench: Bench) -> None:
-    """cancel leaves children alone unless children is true; then all that descend from it and aren't final are cancelled."""
-    peer = bench.peer()
-    parent = peer.dispatch()
-    child = peer.dispatch(parent=parent)
-    grandchild = peer.held(parent=child)
-    peer.call("cancel", handoff=parent)
-    same("the child's status", peer.status(child)["status"], "pending")
-    peer.call("cancel", handoff=parent, children=True)
-    for handoff in (child, grandchild.handoff):
-        same("the status", peer.status(handoff)["status"], "cancelled")
-    grandchild.lost("cancelled")
-
-
-# --- stalls ------------------------------------------------------------------------------------------------------------
-
-stalls = Rules("stalls", "5 The life of a handoff, Stalls")
-
-
-@stalls.point
-def going_round_in_circles_is_a_stall(bench: Bench) -> None:
-    """At the max_repeats-th repetition the work is orphaned as stalled: lease_lost, a stall and no failure. A circle counts."""
-    peer = bench.peer()
-    held = peer.held(budget={"max_repeats": 2})
-    for digest, repeats in (("a", 0), ("b", 0), ("a", 1), ("c", 0), ("a", 1), ("b", 1)):
-        same("repeats", held.call("activity", digest=digest)["repeats"], repeats)
-    held.lost("stalled", "activity", digest="a")
-    status = held.status()
-    for name, value in (("status", "orphaned"), ("stalls", 1), ("failures", 0)):
-        same(name, status[name], value)
-
-
-@stalls.point
-def the_last_stall_is_dead(bench: Bench) -> None:
-    """The max_stalls-th stall makes the work dead."""
-    peer = bench.peer()
-    held = peer.held(budget={"max_repeats": 1, "max_stalls": 2})
-    for status in ("orphaned", "dead"):
-        held.call("activity", digest="a")
-        held.lost("stalled", "activity", digest="a")
-        same("the status", held.status()["status"], status)
-        if status == "orphaned":
-            held.fence = peer.claim(held.handoff)
-
-
-@stalls.point
-def standing_still_is_a_stall(bench: Bench) -> None:
-    """stall_ms without anything new orphans the work, however well its lease is renewed; renewals and spend aren't new."""
-    peer = bench.peer(session=bench.session())
-    held = peer.held(budget={"stall_ms": 300})
-    held.call("spend", steps=1)
-    event = peer.event("lease_lost")
-    same("why", event["why"], "stalled")
-    same("failures", held.status()["failures"], 0)
-    held.lost("stalled")
-
-
-@stalls.in_section("7 Operations, checkpoint")
-def a_checkpoint_whose_activity_stalls_is_kept(bench: Bench) -> None:
-    """A checkpoint with the activity that stalls is lease_lost (stalled), and has been kept."""
-    peer = bench.peer()
-    held = peer.held(budget={"max_repeats": 1})
-    held.checkpoint("one", activity="a")
-    held.lost("stalled", state="two", activity="a")
-    same("the newest state", peer.call("last_checkpoint", handoff=held.handoff)["checkpoint"]["state"], "two")

@@ -142,6 +142,37 @@ def an_over_long_counted_frame_is_answered_before_its_body(bench: Bench) -> None
     holds(line.value["error"]["details"]["limit"] == limit, f"details with the limit {limit}", line.text)
 
 
+LARGE_BYTES = 64 * 1024 * 1024
+"""More isn't sent just to see it thrown away."""
+
+
+def _frame_limit(bench: Bench) -> int:
+    limit: int = bench.terms.limits["max_frame_bytes"]
+    if limit > LARGE_BYTES:
+        bench.skip(f"a frame of more than {limit} bytes would have to be sent")
+    return limit
+
+
+@rules.point
+def an_over_long_counted_frame_is_skipped(bench: Bench) -> None:
+    """The body of an over-long counted frame is skipped, whatever it holds, and the connection goes on behind its LF."""
+    limit = _frame_limit(bench)
+    peer = bench.peer()
+    peer.wire.send(b"%d " % (limit + 2) + b"\n" + b'{"op":"ping"}\n'.ljust(limit + 1, b"\n") + b"\n")
+    _is_fault(peer.next_line(), "frame_too_large")
+    peer.pings()
+
+
+@rules.point
+def an_over_long_bare_line_closes(bench: Bench) -> None:
+    """A bare line above max_frame_bytes is frame_too_large, bare, without id, and the connection is closed."""
+    peer = bench.peer()
+    lines = said(peer.wire, [b"{".ljust(_frame_limit(bench) + 1, b" "), b"}\n", PING, b"\n"], end_input=False)
+    holds(len(lines) == 1, "frame_too_large, nothing else, and the connection's end", [line.text for line in lines])
+    _is_fault(lines[0], "frame_too_large")
+    holds(not lines[0].counted, "a bare answer", lines[0].text)
+
+
 @rules.point
 def what_is_no_object_is_bad_json(bench: Bench) -> None:
     """A body that is JSON but no object is bad_json, and the connection goes on."""

@@ -1,7 +1,10 @@
 """What the tests of a failing disk share: a daemon whose calls on files fail when told to, and connections to it."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +83,18 @@ def insist(client: WireClient, op: str, **members: Any) -> dict[str, Any]:
         assert reply["error"]["retry"] == "later"
         assert time.monotonic() < until, f"the store stays away: {reply}"
         time.sleep(0.01)
+
+
+@contextmanager
+def in_transaction(daemon: DaemonProcess, begin: str) -> Iterator[None]:
+    """Another process has the file open, in a transaction, and does nothing more."""
+    script = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute(sys.argv[2]);"
+        "db.execute('select count(*) from journal').fetchone(); print('there', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(daemon.data / "dhpd.sqlite"), begin]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        yield
+        process.communicate(timeout=30)

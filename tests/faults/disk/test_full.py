@@ -1,13 +1,15 @@
 """A full disk: what ends work goes on, and reads do; nothing else is taken, nothing acknowledged is missing, no restart is needed."""
 
 import errno
+import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
-from tests.faults.disk.conftest import Connect, insist, until_health
+from tests.faults.disk.conftest import Connect, in_transaction, insist, until_health
 from tests.support.daemon_process import DaemonProcess
 from tests.support.fault_shim import Calls, FaultShim
 from tests.support.wire_client import WireClient
@@ -130,6 +132,35 @@ def test_what_ends_work_and_what_looks_goes_on_and_the_rest_is_refused(
     assert client.claim(handoff=ids["silent"])["was"] == "orphaned"
     assert daemon.stderr.count("the disk is full: only what ends work is taken") == 2
     assert daemon.stderr.count("the disk has room again") == 1
+
+
+def test_a_reader_that_never_ends_keeps_nobody_from_ending_work(
+    shim: FaultShim, daemon: DaemonProcess, client: WireClient
+) -> None:
+    handoffs = [client.dispatch(key=str(number)) for number in range(20)]
+    fences = [client.claim(handoff=one, ttl_ms=60_000)["fence"] for one in handoffs]
+    with in_transaction(daemon, "begin"), full_disk(shim, client):
+        for one, fence in zip(handoffs, fences, strict=True):
+            client.call("complete", handoff=one, fence=fence, result=1)
+            assert client.call("result", handoff=one)["result"] == 1
+    until_health(client, "ok")
+
+
+def test_what_nobody_needs_any_more_goes_on_a_full_disk_too(
+    shim: FaultShim, daemon: DaemonProcess, client: WireClient
+) -> None:
+    handoff = client.dispatch()
+    hold = {"handoff": handoff, "fence": client.claim(ttl_ms=60_000)["fence"]}
+    for seq in range(1, 4):
+        client.call("checkpoint", **hold, seq=seq, state=seq)
+    client.call("cancel", handoff=handoff)
+    with full_disk(shim, client), closing(sqlite3.connect(daemon.data / "dhpd.sqlite")) as db:
+        client.call("forget", handoff=handoff)
+        while db.execute("select count(*) from journal where handoff = ?", (bytes.fromhex(handoff),)).fetchone() != (
+            0,
+        ):
+            time.sleep(0.05)
+        assert client.call("health")["disk"] == "full"
 
 
 def test_who_waits_is_served_once_there_is_room(shim: FaultShim, connect: Connect) -> None:

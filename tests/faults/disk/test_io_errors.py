@@ -86,6 +86,8 @@ def test_an_error_while_the_store_is_opened_again_only_puts_that_off(
         (Calls.WRITE, "dhpd.sqlite", errno.EIO),
         (Calls.WRITE, "dhpd.sqlite", errno.ENOSPC),
         (Calls.SYNC, "dhpd.sqlite", errno.EIO),
+        (Calls.WRITE, "-shm", errno.ENOSPC),
+        (Calls.TRUNCATE, "-wal", errno.EIO),
     ):
         for first in (1, 3):
             with (

@@ -69,16 +69,20 @@ def test_it_runs_full_and_work_ends_and_with_room_again_all_goes_on(
         seq = fill(worker, hold)
         assert seq > 50
         assert client.call("health")["disk"] == "full"
-        for number, each in enumerate(holds[:100]):
-            worker.call("complete", **each, result=number)
         assert worker.call("heartbeat", leases=[hold])["renewed"] == [filling]
-    daemon.restart()  # kill -9 in the middle of it.
+        sent = [worker.send("complete", **each, result=number) for number, each in enumerate(holds[:100])]
+        for request in sent[:60]:
+            assert worker.result(request)["duplicate"] is False
+        daemon.kill()  # In the middle of it.
+        daemon.start()
     with WireClient(daemon.unix) as client, WireClient(daemon.unix) as worker:
         worker.call("hello", session="worker")
         until_health(client, "disk_full")
         assert client.call("last_checkpoint", handoff=filling)["checkpoint"]["state"] == f"{seq} {STATE}"
-        for number, one in enumerate(ending[:100]):
+        for number, one in enumerate(ending[:60]):
             assert client.call("result", handoff=one)["result"] == number
+        for number, each in enumerate(holds[60:100], 60):
+            worker.call("complete", **each, result=number)  # Whether or not it was there already.
         assert client.refused("dispatch", kind="new", inputs={}).code == "overloaded"
         for each in holds[100:150]:
             worker.call("release", **each)
@@ -88,7 +92,7 @@ def test_it_runs_full_and_work_ends_and_with_room_again_all_goes_on(
         assert worker.call("checkpoint", **hold, seq=seq + 1, state=STATE)["seq"] == seq + 1
         assert client.claim(handoff=ending[100])["attempt"] == 2
         # And once more, with nothing in between that was started anew.
-        (small_disk / "others").write_bytes(bytes(4 * MIB))
+        (small_disk / "others").write_bytes(bytes(2 * MIB))
         more = client.dispatch("filling", key="more")
         again = {"handoff": more, "fence": worker.claim(handoff=more, ttl_ms=60_000)["fence"]}
         last = fill(worker, again)

@@ -2,34 +2,15 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.faults.disk.conftest import Connect, insist, until_health
+from tests.faults.disk.conftest import Connect, in_transaction, insist, until_health
 from tests.support.daemon_process import DaemonProcess
 from tests.support.wire_client import WireClient
 
 STATE = "x" * 10_000
-
-
-@contextmanager
-def in_transaction(daemon: DaemonProcess, begin: str) -> Iterator[None]:
-    """Another process has the file open, in a transaction, and does nothing more."""
-    script = (
-        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute(sys.argv[2]);"
-        "db.execute('select count(*) from journal').fetchone(); print('there', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", script, str(daemon.data / "dhpd.sqlite"), begin]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"there\n"
-        yield
-        process.communicate(timeout=30)
 
 
 def test_a_reader_that_never_ends_stops_nobody(daemon: DaemonProcess, connect: Connect) -> None:
