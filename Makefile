@@ -6,7 +6,7 @@
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
 #   make bench                ours beside the peers and the limits of the machine: some minutes; figures and picture in .bench/
-#   make simulate SEEDS=1000  the simulation over that many seeds
+#   make simulate SEEDS=1000  the simulation over that many seeds, on all cores; FROM=N is the first one
 #   make clean                removes what the others made
 
 VENV := .venv
@@ -39,7 +39,7 @@ bench: $(STAMP)
 	@$(BIN)/python bench/run.py --json .bench/figures.json --picture .bench/figures.png $(ARGS)
 
 simulate: $(STAMP)
-	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
+	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(if $(FROM),--from $(FROM)) $(ARGS)
 
 clean:
 	@rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out
