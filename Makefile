@@ -7,6 +7,9 @@
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
 #   make check-restart        how 500 clients with live leases come back when their daemon is restarted; ARGS='--ttl-ms 2000' and the like
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
+#   make check-abuse          the same beside strangers who abuse the daemon in every way, and what memory that takes
+#   make soak MINUTES=10      a steady load, and whether memory, log and file stay as they are; how it extrapolates to a day
+#   make check-handshakes     what TLS costs, and how long a ping takes beside a storm of handshakes and beside long answers
 #   make bench                ours beside the peers and the limits of the machine: some minutes; figures and picture in .bench/
 #   make ordeal               dhp chaos at full size: 300 handoffs, a worker killed every second for two minutes, the daemon five times
 #   make check-reliability    kill to resume, work done twice, work taken without need: a quarter of an hour; ARGS=--quick for two minutes
@@ -18,10 +21,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 200
+MINUTES ?= 10
 SECONDS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint audit check-times check-restart check-pings bench ordeal check-reliability simulate fuzz clean
+.PHONY: demo test lint audit check-times check-restart check-pings check-abuse soak check-handshakes bench ordeal check-reliability simulate fuzz clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -46,6 +50,15 @@ check-restart: $(STAMP)
 check-pings: $(STAMP)
 	@$(BIN)/python bench/pings.py $(ARGS)
 	@$(BIN)/python bench/crowds.py
+
+check-abuse: $(STAMP)
+	@$(BIN)/python bench/pings.py --abuse $(ARGS)
+
+soak: $(STAMP)
+	@$(BIN)/python bench/soak.py --minutes $(MINUTES) $(ARGS)
+
+check-handshakes: $(STAMP)
+	@$(BIN)/python bench/handshakes.py
 
 bench: $(STAMP)
 	@$(BIN)/python bench/run.py --json .bench/figures.json --picture .bench/figures.png $(ARGS)

@@ -56,15 +56,18 @@ from .exceptions import (
     IntegrityError,
     NotConnected,
     NothingToClaim,
+    NotSpooled,
     Suspended,
     TaskEnded,
     TokenUnreadable,
     Untrusted,
     WrongLoop,
 )
+from .keepable import Checkpointed, Spent
 from .leaving import exit_on_sigterm
 from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
 from .spending import Headroom
+from .spool import Spooled
 from .task import Task
 from .watching import Watch, WatchEvent
 
@@ -85,6 +88,7 @@ __all__ = [
     "CapabilityDenied",
     "CheckpointConflict",
     "CheckpointPage",
+    "Checkpointed",
     "Client",
     "ClientClosed",
     "ClientError",
@@ -107,12 +111,15 @@ __all__ = [
     "NotConnected",
     "NotFound",
     "NotPrimary",
+    "NotSpooled",
     "NothingToClaim",
     "OutOfOrder",
     "Overloaded",
     "Result",
     "ResultInvalid",
     "SchemaInvalid",
+    "Spent",
+    "Spooled",
     "StateAt",
     "StoreUnavailable",
     "Suspended",

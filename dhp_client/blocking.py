@@ -48,6 +48,13 @@ class OwnTlsSocket(ssl.SSLSocket):
         with _may_block():
             return super().send(data, flags)
 
+    def shutdown(self, how: int) -> None:
+        """Ends the sending side of the TCP connection alone, so that what comes can still be decrypted: `ssl` would give that up."""
+        if how == socket.SHUT_WR:
+            socket.socket.shutdown(self, how)
+        else:
+            super().shutdown(how)
+
     def after_fork_in_child(self) -> None:
         if self.fileno() >= 0:
             forking.close_raw(self.fileno())

@@ -3,6 +3,7 @@
 Owns `connect` and its defaults. What can be asked of the client is `client`'s.
 """
 
+import math
 import os
 import secrets
 from collections.abc import Generator, Iterable
@@ -13,11 +14,13 @@ from .addresses import AddressLike, parse_addresses
 from .client import Client
 from .exceptions import TokenUnreadable
 from .session import Session
+from .spool import MAX_SPOOL_BYTES, Spool
 from .trust import Trust, trust_from
 
 IN_DOUBT_MS = 60_000
 CONNECT_TIMEOUT_MS = 10_000
 RETRY_MS = 30_000
+BLOCKED_LOOP_MS = 2_000
 TOKEN_VARIABLE = "DHP_TOKEN"
 TOKEN_FILE_VARIABLE = "DHP_TOKEN_FILE"
 
@@ -49,17 +52,23 @@ class Connecting:
         session: str | None,
         token: str | None,
         token_file: str | os.PathLike[str] | None,
-        in_doubt_ms: int,
+        in_doubt_ms: int | None,
         connect_timeout_ms: int,
         retry_ms: int,
+        spool: str | os.PathLike[str] | None,
+        max_spool_bytes: int,
+        blocked_loop_ms: int | None,
     ) -> Client:
+        endless = math.inf if spool is not None else IN_DOUBT_MS
         opened = Session(
             self._addresses,
             name=name or "python",
             session=session or secrets.token_urlsafe(24),
             token=token_from(token, token_file),
             retry_ms=retry_ms,
-            in_doubt_ms=in_doubt_ms,
+            in_doubt_ms=endless if in_doubt_ms is None else in_doubt_ms,
+            spool=None if spool is None else Spool(Path(spool), max_spool_bytes),
+            blocked_loop_ms=blocked_loop_ms,
         )
         try:
             await opened.connection.start(connect_timeout_ms)
@@ -99,9 +108,12 @@ def connect(
     cert_file: str | os.PathLike[str] | None = None,
     key_file: str | os.PathLike[str] | None = None,
     server_name: str | None = None,
-    in_doubt_ms: int = IN_DOUBT_MS,
+    in_doubt_ms: int | None = None,
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     retry_ms: int = RETRY_MS,
+    spool: str | os.PathLike[str] | None = None,
+    max_spool_bytes: int = MAX_SPOOL_BYTES,
+    blocked_loop_ms: int | None = BLOCKED_LOOP_MS,
 ) -> Connecting:
     """`client = await connect(...)`, or `async with connect(...) as client:`.
 
@@ -110,9 +122,18 @@ def connect(
     itself; `session` joins it to a session by name. `token`, or what `token_file` holds, or else `$DHP_TOKEN` or
     `$DHP_TOKEN_FILE`, is what a daemon over TCP may require: it decides which roles the client has. Over TLS the daemon's
     certificate has to be signed by one in `ca_file` (`$DHP_TLS_CA`; else by whom the system trusts), for `server_name` (the
-    address's host unless given); `cert_file` and `key_file` (`$DHP_TLS_CERT`, `$DHP_TLS_KEY`) are this client's own. `in_doubt_ms`: how long work runs on while nobody answers.
-    `retry_ms`: how long calls go on trying. Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` (so `Untrusted`) at
-    once, and so `Unauthenticated` where the token is refused; when it is taken away later, the next call does.
+    address's host unless given); `cert_file` and `key_file` (`$DHP_TLS_CERT`, `$DHP_TLS_KEY`) are this client's own.
+
+    `in_doubt_ms`: how long work runs on while nobody answers; a minute unless given, with a spool as long as it takes.
+    `retry_ms`: how long calls go on trying. An event loop that doesn't run for `blocked_loop_ms` while work is held is named in
+    a warning (None: never).
+
+    `spool` is a directory where tasks keep their checkpoints, spending, effects' ends and results while nobody answers, at most
+    `max_spool_bytes` for all that have it. They are sent in order afterwards, by this process or the next that claims the
+    handoff, unless somebody else had it in between; then they stay there, and `Client.spooled` tells of them.
+
+    Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` (so `Untrusted`) at once, and so `Unauthenticated` where
+    the token is refused; when it is taken away later, the next call does.
     """
     return Connecting(
         address,
@@ -124,4 +145,7 @@ def connect(
         in_doubt_ms=in_doubt_ms,
         connect_timeout_ms=connect_timeout_ms,
         retry_ms=retry_ms,
+        spool=spool,
+        max_spool_bytes=max_spool_bytes,
+        blocked_loop_ms=blocked_loop_ms,
     )

@@ -16,7 +16,7 @@ from dhp_protocol import PROTOCOL
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Goodbye, Hello, Ping, Request
-from dhp_protocol.replies import AnyEvent, HelloReply
+from dhp_protocol.replies import AnyEvent, DrainingEvent, HelloReply
 
 from . import embedded
 from .addresses import Address, DirectoryAddress, SocketAddress, unusable
@@ -33,7 +33,7 @@ GOODBYE_TIMEOUT_MS = 2_000
 FIRST_PAUSE_MS = 50
 MOST_PAUSE_MS = 2_000
 ANSWER_WITHIN_MS = 1_000
-"""A daemon that the heartbeats had no answer from has so long to answer here."""
+"""A daemon that answers on another connection has so long to answer here too."""
 
 TOKEN_NEEDED = "A token is required: give token=, $DHP_TOKEN, or --token-file on the command line."
 """What the wire's own sentence, which speaks of `hello`, comes to for a person."""
@@ -91,6 +91,8 @@ class Connection:
         self._closed = False
         self._problem: Exception | None = None
         self._refusal: DHPError | None = None
+        self.draining = False
+        """Whether the daemon has said that it takes no more work."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -161,7 +163,7 @@ class Connection:
         return await self._exchange(link, request, shape)
 
     def ask_peer(self) -> None:
-        """There is trouble on another connection to the daemon: finds out whether this one leads anywhere. On the loop."""
+        """Another connection had to be made anew, and the daemon is there: finds out whether this one leads anywhere. On the loop."""
         if self._link is not None:
             self._link.ask(ANSWER_WITHIN_MS)
 
@@ -260,8 +262,9 @@ class Connection:
         self._on_ready()
 
     async def _open(self, address: Address) -> None:
+        self.draining = False
         link = await open_link(
-            await self._locate(address), lambda: Link(self._on_event, self._link_ended, self._link_ready)
+            await self._locate(address), lambda: Link(self._take_in, self._link_ended, self._link_ready)
         )
         try:
             welcome = await self._hello(link, self._greeting)
@@ -304,6 +307,11 @@ class Connection:
         if self._link is not None and not self._ready.done():
             self._ready.set_result(self._link)
         self._on_ready()
+
+    def _take_in(self, event: AnyEvent) -> None:
+        if isinstance(event, DrainingEvent):
+            self.draining = True
+        self._on_event(event)
 
     def _link_ended(self, link: Link) -> None:
         if link is not self._link or self._closed:

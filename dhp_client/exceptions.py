@@ -64,6 +64,10 @@ class InDoubt(ClientError):
     """A write was given up while nobody answered: whether it took effect, and whether the lease lives, isn't known."""
 
 
+class NotSpooled(ClientError):
+    """Nobody answers, and the spool has no room or can't be written: this write isn't kept, what was kept before is."""
+
+
 class EffectInDoubt(ClientError):
     """The effect was begun before, and nobody said that it was done: find out, then say with `in_doubt=` what to do.
 

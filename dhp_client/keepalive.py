@@ -30,6 +30,7 @@ from .clock import monotonic_ms
 from .exceptions import BadAddress, BadReply, ConnectionLost
 from .heartbeats import Heartbeats, receive_some
 from .leases import Lease, LeaseTable, Loss
+from .loop_watch import LoopWatch, place_of
 from .wire import Inbox, Reply, encode_request
 
 log = logging.getLogger("dhp_client")
@@ -37,6 +38,9 @@ log = logging.getLogger("dhp_client")
 FIRST_PAUSE_MS = 20
 MOST_PAUSE_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_000
+HELLO_TIMEOUT_MS = 5_000
+"""Longer than connecting: a daemon that has just come back to a crowd is slow, and whoever hangs up after it has taken in the
+hello has a session that was seen and is gone, which costs the lease once the grace is over."""
 RELEASE_TIMEOUT_MS = 2_000
 """Of each step of releasing at the end."""
 EXIT_TIMEOUT_MS = 5_000
@@ -57,7 +61,8 @@ class _Stopped(Exception):
 class KeepAlive:
     """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed.
 
-    `on_trouble` is called on `loop` whenever a connection wasn't to be had, or ended, or gave no answer.
+    `on_back` is called on `loop` when the daemon has answered on a connection after one that ended or wasn't to be had. While
+    leases are held, a loop that doesn't run for `blocked_loop_ms` is told of in a warning (None: never).
     """
 
     def __init__(
@@ -67,14 +72,18 @@ class KeepAlive:
         *,
         hello: Hello,
         loop: asyncio.AbstractEventLoop,
-        on_trouble: Callable[[], None] = lambda: None,
+        on_back: Callable[[], None] = lambda: None,
+        blocked_loop_ms: float | None = None,
     ) -> None:
         self._addresses = list(addresses)
         self._table = table
         self._hello = hello
         self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
-        self._on_trouble = on_trouble
+        self._on_back = on_back
+        self._in_trouble = False
+        self._loop_thread = threading.get_ident()
+        self._watch = None if blocked_loop_ms is None else LoopWatch(blocked_loop_ms)
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._to_release = True
@@ -123,7 +132,9 @@ class KeepAlive:
     def after_fork_in_child(self) -> None:
         self._stopping = True
         _running.discard(self)
-        held, self._socket, self._wake_in = self._socket, None, None
+        held, wake_in, self._socket, self._wake_in = self._socket, self._wake_in, None, None
+        if wake_in is not None:
+            wake_in.close()
         if held is not None and held.fileno() >= 0:
             forking.close_raw(held.fileno())
 
@@ -146,11 +157,10 @@ class KeepAlive:
                         return
                 except (OSError, ConnectionLost, BadAddress, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
-                    with contextlib.suppress(RuntimeError):  # The loop is closed.
-                        self._loop.call_soon_threadsafe(self._on_trouble)
                 except Exception:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
+                    self._in_trouble = True
                     self._hang_up()
                 if self._waits(backoff.next_ms(at_most_ms=self._table.shortest_ttl_ms() * SHARE_OF_TTL)):
                     self._end()
@@ -185,18 +195,23 @@ class KeepAlive:
         self._socket = connected
         if self._over():
             raise _Stopped
+        connected.settimeout(HELLO_TIMEOUT_MS / 1000)
         heartbeats = Heartbeats(connected, self._table)
         heartbeats.join(self._hello)
         self._refused = 0
+        if self._in_trouble:
+            self._in_trouble = False
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._on_back)
         backoff.reset()
-        heartbeats.beat()
+        heartbeats.beat(first=True)
         assert self._wake_out is not None
         with selectors.DefaultSelector() as selector:
             selector.register(connected, heartbeats.interest)
             selector.register(self._wake_out, selectors.EVENT_READ)
             while True:
                 selector.modify(connected, heartbeats.interest)
-                until_ms = min(heartbeats.next_ms(), monotonic_ms() + LOOK_EVERY_MS)
+                until_ms = min(heartbeats.next_ms(), monotonic_ms() + self._look_at_the_loop())
                 pause_ms = max(0.0, until_ms - monotonic_ms())
                 ready = {key.fileobj: events for key, events in selector.select(pause_ms / 1000)}
                 if self._wake_out in ready:
@@ -206,6 +221,31 @@ class KeepAlive:
                 for lease in self._table.take_forgotten(monotonic_ms()):
                     log.warning("the task of %s was dropped without an end: it isn't renewed any more", lease.handoff)
                 heartbeats.go_on(ready.get(connected, 0))
+
+    def _look_at_the_loop(self) -> float:
+        """Warns, once, where it is blocked; gives when to look again, in milliseconds from now."""
+        watch = self._watch
+        if watch is None:
+            return LOOK_EVERY_MS
+        if not len(self._table):
+            watch.rest()
+            return LOOK_EVERY_MS
+        asks, blocked_ms = watch.look(monotonic_ms())
+        if asks:
+            with contextlib.suppress(RuntimeError):  # It was closed, as this thread is about to see.
+                self._loop.call_soon_threadsafe(self._loop_runs)
+        if blocked_ms is not None:
+            log.warning(
+                "the event loop hasn't run for %.1f s: it is blocked in %s. Leases are kept alive meanwhile, and nothing else goes on.",
+                blocked_ms / 1000,
+                place_of(self._loop_thread),
+            )
+        return min(LOOK_EVERY_MS, watch.every_ms)
+
+    def _loop_runs(self) -> None:
+        self._loop_thread = threading.get_ident()
+        if self._watch is not None:
+            self._watch.answer()
 
     def _connect(self) -> socket.socket:
         problem: OSError = OSError("no address")

@@ -14,9 +14,8 @@ import click
 
 import dhp_client
 
-from . import deciding, dispatching, effects, looking, moving, overseeing
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing, spools
 from .chaos import chaos
-from .conforming import conform
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -57,9 +56,10 @@ for _command in (
     effects.effect_done,
     moving.export,
     moving.import_bundle,
+    spools.spool,
     demo,
     chaos,
-    conform,
+    conforming.conform,
 ):
     dhp.add_command(_command)
 

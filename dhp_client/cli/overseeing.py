@@ -2,13 +2,13 @@
 
 import asyncio
 import math
-import time
 from typing import Any
 
 import click
 
 from dhp_client import Client
 from dhp_client.budgets import CAPS
+from dhp_client.clock import monotonic_ms
 from dhp_protocol.limits import MAX_DELAY_MS
 
 from . import arguments
@@ -100,8 +100,8 @@ async def drain(client: Client, settings: Settings, wait: bool, timeout_ms: int 
     """Have the daemon take no new claims and dispatches, while what is held goes on to its end."""
     answer = await client.drain()
     if wait or timeout_ms is not None:
-        until_s = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while answer.leases and time.monotonic() < until_s:
+        until_ms = math.inf if timeout_ms is None else monotonic_ms() + timeout_ms
+        while answer.leases and monotonic_ms() < until_ms:
             await asyncio.sleep(LOOK_EVERY_S)
             answer = await client.drain()
         if answer.leases and timeout_ms is not None:

@@ -17,6 +17,9 @@ from .points import Point
 AT_ONCE = 8
 """Most checks wait most of the time; and a daemon that is asked by others too should hardly notice."""
 
+MOST_UNANSWERED = 2 * AT_ONCE
+"""After so many checks that waited for an answer in vain, nobody is there to answer the others."""
+
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one point came out. `expected` and `came` where it failed, `reason` where it was skipped."""
@@ -38,8 +41,11 @@ def outcomes(
     """Checks the points, and tells each in its order as soon as it is known."""
     lanes: dict[str, threading.Lock] = {point.lane: threading.Lock() for point in points if point.lane is not None}
     answered: set[str] = set()
+    unanswered: list[str] = []
 
     def checked(point: Point) -> Outcome:
+        if len(unanswered) >= MOST_UNANSWERED:
+            return _outcome(point, "skipped", reason="the daemon doesn't answer any more")
         known = frozenset(answered) if all_points else None
         bench = Bench(target, terms, drains=drains, answered=known)
         if point.lane is None:
@@ -48,6 +54,8 @@ def outcomes(
             with lanes[point.lane]:
                 outcome = _checked(point, bench)
         answered.update(bench.notes.codes)
+        if bench.notes.unanswered:
+            unanswered.append(point.name)
         return outcome
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="conform") as pool:

@@ -5,6 +5,7 @@ others'.
 """
 
 import socket
+import ssl
 from types import TracebackType
 
 from ..addresses import SocketAddress
@@ -25,6 +26,8 @@ class Notes:
         """Of errors that were answered."""
         self.roles: set[str] = set()
         """Those that `forbidden` named as wanted."""
+        self.unanswered = False
+        """Whether an answer was waited for in vain."""
 
     def take(self, body: Members) -> None:
         """Looks at one reply."""
@@ -81,7 +84,7 @@ class Wire:
         self.socket.sendall(data)
 
     def end_input(self) -> None:
-        """Says that nothing more comes; raises OSError where the connection can't."""
+        """Says that nothing more comes."""
         self.socket.shutdown(socket.SHUT_WR)
 
     def receive(self) -> Line | None:
@@ -89,8 +92,9 @@ class Wire:
         try:
             raw = self._file.readline(MAX_LINE_BYTES)
         except TimeoutError:
+            self._notes.unanswered = True
             raise Unlike("an answer", f"none within {self._answer_within_ms / 1000:g} s") from None
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             raw = b""
         if not raw:
             return None

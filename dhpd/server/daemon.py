@@ -25,7 +25,6 @@ from dhp_protocol.replies import LeaseTerms
 from dhpd import __version__
 from dhpd.config import Config
 from dhpd.engine.core import Settings
-from dhpd.engine.facts import RUNNING
 from dhpd.engine.journal import Batch
 from dhpd.engine.leases import heartbeat_ms
 from dhpd.engine.operations import Engine
@@ -41,6 +40,7 @@ from .commons import Commons
 from .connection import Connection
 from .desk import Desk
 from .directory import STORE_NAME, DataDirectory, DirectoryInUse
+from .ending import Ending
 from .handshakes import Handshakes
 from .lateness import Lateness
 from .listeners import AddressTaken, SocketFile, UnixAddress, addresses_of, listen, socket_files
@@ -84,14 +84,12 @@ class Daemon:
         self._pruning: asyncio.Task[None] | None = None
         self._clock = Clock()
         self._lateness = Lateness()
-        self._stops_at_ms: int | None = None
         self._numbers = count(1)
         self._servers: list[asyncio.Server] = []
         self._socket_files: list[SocketFile] = []
-        self._idle_since_ms: int | None = None
         self._reconsidering = False
         self.addresses: list[str] = []
-        self.stopping = asyncio.Event()
+        self.ending = Ending(config, self._clock)
         self.failure: BaseException | None = None
 
     async def start(self, data: Path) -> None:
@@ -169,24 +167,7 @@ class Daemon:
             engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
         )
         self._pruning = asyncio.create_task(pruner.run())
-
-    def drain(self) -> None:
-        """Step one of an end: no new claims and dispatches, while whoever holds work finishes it."""
-        if not self.addresses:  # It has only begun to start.
-            return
-        self._engine.drain(self._clock.now())
-        self._desk.worked()
-
-    def end(self) -> None:
-        """Told to stop: after a grace in which those who hold work finish it, if there is one; told again, at once."""
-        if self._stops_at_ms is not None or not self._config.drain_grace_ms or not self.addresses:
-            self.stopping.set()
-            return
-        self._stops_at_ms = self._clock.uptime_ms() + self._config.drain_grace_ms
-        self._engine.drain(self._clock.now(), self._config.drain_grace_ms)
-        self._desk.worked()
-        asyncio.get_running_loop().call_later(self._config.drain_grace_ms / 1000, self.stopping.set)
-        self._consider_drained()
+        self.ending.serves(engine, self._desk.connections, self._desk.worked)
 
     async def stop(self) -> None:
         """Ends: waiting claims hear of it, what is under way goes on to its end for a while, what was decided is written, leases live on."""
@@ -260,34 +241,15 @@ class Daemon:
 
     def _tell(self) -> None:
         self._desk.answers.deliver()
-        self._consider_drained()
+        self.ending.consider()
         self._ticker.reconsider()
 
     def _ticked(self) -> None:
         self._desk.answers.deliver()
         self._commits.poke()
-        self._consider_idle()
-        self._consider_drained()
+        self.ending.consider()
         if self._directory_lost():
             self._fail(OSError("its directory was removed or replaced, so what it writes is lost"))
-
-    def _consider_drained(self) -> None:
-        """Once nobody holds anything, and nothing is on its way to the disk, there is nothing to wait for."""
-        held = self._engine.ledger.counts[RUNNING]
-        if self._stops_at_ms is not None and not held and self._engine.journal.durable == self._engine.journal.position:
-            self.stopping.set()
-
-    def _consider_idle(self) -> None:
-        if self._config.idle_exit_ms is None:
-            return
-        counts = self._engine.ledger.counts
-        live = counts["pending"] + counts["running"] + counts["orphaned"]
-        busy = self._desk.connections or live or self._engine.ledger.next_wall_ms() is not None  # Sleepers are to wake.
-        now_ms = self._clock.uptime_ms()
-        if busy or self._idle_since_ms is None:
-            self._idle_since_ms = now_ms
-        elif now_ms - self._idle_since_ms >= self._config.idle_exit_ms:
-            self.stopping.set()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -297,7 +259,7 @@ class Daemon:
         """Without its writer or its ticks a daemon is no use: better a new start from the disk than answers never sent."""
         _log.critical("the daemon can't go on", exc_info=error)
         self.failure = error
-        self.stopping.set()
+        self.ending.stopping.set()
 
 
 def _fresh_name() -> str:
@@ -317,8 +279,8 @@ async def serve(
     daemon = Daemon(config, store, lambda: directory.lost or store.lost, tokens, certificates)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, daemon.end)
-    loop.add_signal_handler(signal.SIGUSR1, daemon.drain)
+        loop.add_signal_handler(number, daemon.ending.end)
+    loop.add_signal_handler(signal.SIGUSR1, daemon.ending.drain)
 
     def read_again() -> None:
         if tokens is not None:
@@ -348,7 +310,7 @@ async def serve(
         _log.error("dhpd.json can't be written yet, so this daemon is found by its address only: %s", error)
         publishing = asyncio.create_task(_publish(directory, information))
     print("dhpd ready", *daemon.addresses, flush=True)
-    await daemon.stopping.wait()
+    await daemon.ending.stopping.wait()
     if publishing is not None:
         publishing.cancel()
     await daemon.stop()

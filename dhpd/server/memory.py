@@ -20,8 +20,9 @@ CONNECTION_BYTES = 8 * 1024 + 2 * FREE_BYTES
 """Of which some 5 KiB are always there."""
 PLACE_BYTES = 1024
 """Of a request that waits, or of each kind of a claim that does."""
-HANDOFF_BYTES = 1536
-"""Of a live one: its facts, its lease and its places in the indexes. Its payloads are on disk."""
+HANDOFF_BYTES = 2560
+"""Of a live one: some 1.3 KiB of facts and places in the indexes, and as much again of a lease with a nonce. Its payloads are on disk;
+labels, effects and approvals come on top, as long as they are."""
 
 
 def bound_bytes(config: Config, live_handoffs: int) -> int:

@@ -18,6 +18,8 @@ from .commons import Commons
 from .lateness import Lateness
 from .memory import bound_bytes, taken_bytes
 
+FIGURES_FOR_MS = 1_000
+
 
 class Reporter:
     def __init__(
@@ -38,6 +40,8 @@ class Reporter:
         self._commons = commons
         self._lateness = lateness
         self._log = log
+        self._figures: dict[str, int] = {}
+        self._figures_until_ms = 0
 
     def stats(self) -> StatsReply:
         engine = self._engine
@@ -55,15 +59,25 @@ class Reporter:
             uptime_ms=self._clock.uptime_ms(),
             loop_late_ms=round(self._lateness.p99_ms(), 1),
             loop_late_worst_ms=round(self._lateness.worst_ms, 1),
-            tasks=len(asyncio.all_tasks()),
             buffered_bytes=self._commons.input.used_bytes,
             unsent_bytes=self._commons.unsent.used_bytes,
-            memory_bytes=taken_bytes(),
             memory_bound_bytes=bound_bytes(self._commons.config, self._live()),
-            log_bytes=self._log.stat().st_size if self._log.exists() else 0,
+            **self._process_figures(),
             limits_hit=copy(self._commons.hits),
             disk=self._disk(),
         )
+
+    def _process_figures(self) -> dict[str, int]:
+        """Figures that take long to find, as they were a second ago at most."""
+        now_ms = self._clock.uptime_ms()
+        if now_ms >= self._figures_until_ms:
+            self._figures_until_ms = now_ms + FIGURES_FOR_MS
+            self._figures = {
+                "tasks": len(asyncio.all_tasks()),
+                "memory_bytes": taken_bytes(),
+                "log_bytes": self._log.stat().st_size if self._log.exists() else 0,
+            }
+        return self._figures
 
     def _live(self) -> int:
         return sum(count for status, count in self._engine.ledger.counts.items() if status not in FINAL)

@@ -161,6 +161,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._raw.set_write_buffer_limits(high, low)
         self._max_unencrypted_bytes = ENCRYPT_BYTES if high is None else high
 
+    def get_write_buffer_size(self) -> int:
+        return self._raw.get_write_buffer_size() + self._unencrypted_bytes
+
     def pause_reading(self) -> None:
         self._above_reads = False
         self._consider_reading()

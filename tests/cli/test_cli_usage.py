@@ -82,6 +82,7 @@ def test_help_is_there_without_a_daemon_and_names_every_command() -> None:
         "import",
         "effects",
         "effect-done",
+        "spool",
         "suspend",
         "resume",
         "redrive",

@@ -244,6 +244,45 @@ async def test_a_silent_line_is_noticed_and_replaced(
         assert (await asking).status == "pending"
 
 
+@pytest.mark.parametrize("waits", ["claim", "result"])
+async def test_a_call_that_waits_long_is_asked_again_where_the_line_goes_dead(
+    shared_daemon: DaemonProcess, proxy_to: ProxyTo, kind: str, monkeypatch: pytest.MonkeyPatch, waits: str
+) -> None:
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 200)
+    proxy = proxy_to(shared_daemon)
+    async with dhp_client.connect(shared_daemon.address) as other, dhp_client.connect(proxy.address) as client:
+
+        async def claims() -> Any:
+            task = await client.claim(kinds=kind, wait_ms=60_000)
+            assert task is not None
+            return await task.complete("done")
+
+        made = await other.dispatch(kind, {}, delay_ms=60_000 if waits == "result" else 300)
+        call = asyncio.create_task(client.result(made.handoff, wait_ms=60_000) if waits == "result" else claims())
+        await asyncio.sleep(0.1)
+        proxy.silence()
+        await until(lambda: proxy.swallowed)
+        if waits == "result":
+            await other.cancel(made.handoff)
+        proxy.mend()
+        assert await call
+
+
+async def test_the_keep_alives_connection_going_dead_has_the_other_one_asked(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 60_000)
+    fake.answers["claim"] = grants
+    async with dhp_client.connect(fake.address) as client:
+        task = await client.claim(kinds="fetch")
+        assert task is not None
+        await until(lambda: len(fake.connections) == 2)
+        assert not fake.of("ping")
+        fake.connections[1].drop()
+        await until(lambda: fake.of("ping"))
+        await task.release()
+
+
 async def test_a_waiting_claim_is_no_reason_to_reconnect(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dhp_client.link.SILENCE_MS", 50)
 

@@ -286,6 +286,16 @@ def test_a_daemon_that_closes_where_it_should_go_on_is_found(terms_daemon: Daemo
     }
 
 
+def test_a_daemon_that_falls_silent_is_given_up(terms_daemon: DaemonProcess) -> None:
+    with Middleman(terms_daemon.tcp, lambda request, answer: []) as line:
+        terms = learn_terms(Target(address=parse_address(terms_daemon.tcp)))
+        target = Target(address=parse_address(line.address), answer_within_ms=100)
+        points = chosen(("frames", "claims", "effects", "checkpoints"))
+        found = list(outcomes(points, target, terms, drains=False, all_points=False))
+    assert {one.outcome for one in found} == {"failed", "skipped"}
+    assert found[-1].reason == "the daemon doesn't answer any more"
+
+
 def test_a_line_that_changes_nothing_fails_nothing(terms_daemon: DaemonProcess) -> None:
     with Middleman(terms_daemon.tcp, lambda request, answer: None) as line:
         assert failed(terms_daemon, line.address, ("frames/a-r*", "checkpoints", "effects", "looking")) == {}

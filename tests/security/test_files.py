@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dhp_client.sync
+from dhpd.server.directory import DataDirectory, DirectoryInUse
 from tests.daemon.test_start_and_stop import assert_refuses, dhpd
 from tests.support.daemon_process import DaemonProcess
 from tests.support.wire_client import WireClient
@@ -95,7 +96,8 @@ def test_another_users_directory_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, ANOTHER_USER, ANOTHER_USER)
-    assert_refuses(dhpd("--data", data, "--listen", "127.0.0.1:0"), 1, f"another user's ({ANOTHER_USER})")
+    with pytest.raises(DirectoryInUse, match=rf"another user's \({ANOTHER_USER}\)"):
+        DataDirectory(data).hold()
     assert list(data.iterdir()) == []
 
 
@@ -107,7 +109,8 @@ def test_what_another_user_has_left_there_is_refused(tmp_path: Path, name: str) 
     data.mkdir()
     (data / name).symlink_to(victim)
     os.lchown(data / name, ANOTHER_USER, ANOTHER_USER)
-    assert_refuses(dhpd("--data", data, "--listen", "127.0.0.1:0"), 1, name, "look at it, and remove it")
+    with pytest.raises(DirectoryInUse, match=f"{name} is another user's .* look at it, and remove it"):
+        DataDirectory(data).hold()
     assert victim.read_text() == "precious"
 
 

@@ -145,3 +145,13 @@ def test_a_forked_child_lets_go_of_encrypted_connections(daemon: DaemonProcess, 
     command = [sys.executable, "-W", "ignore", "-c", FORKING, daemon.address]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     assert (ended.returncode, ended.stdout) == (0, "held: 0\nstill held: 2\n"), ended.stderr
+
+
+def test_what_the_protocol_says_of_frames_and_ends_holds_over_tls(daemon: DaemonProcess, authority: Authority) -> None:
+    """All of `dhp conform` does; these are the points that TLS could change."""
+    only = [part for name in ("frames", "hello", "vectors/frames", "events") for part in ("--only", name)]
+    command = [sys.executable, "-m", "dhp_client.cli", "conform", daemon.address, "--ca-file", str(authority.ca_file)]
+    ended = subprocess.run([*command, *only], capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stdout
+    assert " 0 failed" in ended.stdout
+    assert ended.stdout.count("ok      ") > 60
