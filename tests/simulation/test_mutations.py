@@ -13,6 +13,7 @@ from dhpd.engine import (
     lease_clock,
     leases,
     retention,
+    scarcity,
     serving,
     session_operations,
     settling,
