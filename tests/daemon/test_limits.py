@@ -96,8 +96,9 @@ def test_a_frame_that_stands_still_is_answered_and_closed(tmp_path: Path) -> Non
             for peer, beginning in zip(peers, beginnings, strict=True):
                 peer.send_bytes(beginning)
             for peer, beginning in zip(peers, beginnings, strict=True):
-                codes = [message["error"]["code"] for message in peer.messages_until_closed()]
-                assert codes == (["frame_too_large"] if beginning[0] == ord("9") else []) + ["bad_frame"]
+                told = [(told["error"]["code"], told["error"]["retry"]) for told in peer.messages_until_closed()]
+                too_large = [("frame_too_large", "no")] if beginning[0] == ord("9") else []
+                assert told == [*too_large, ("bad_frame", "now")]
         with WireClient(daemon.tcp) as client:
             assert client.call("stats")["limits_hit"]["frames_unfinished"] == 4
     assert_no_mistake(daemon)
