@@ -8,6 +8,7 @@ write-ahead log over (`wal`). Does not own when a batch is made (`group_commit`)
 import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from .connecting import connect, connect_readers, disk_error, head_of, prepare, 
 from .loading import facts_of, load
 from .long_reads import scan, walk
 from .pruning import FirstInUse, prune
+from .restoring import lift_fences
 from .rows import decode_facts
 from .wal import WriteAheadLog, has_room, log_of, size_of, sized, sync_log, take_all_over, take_over_the_rest
 
@@ -91,6 +93,7 @@ class SqliteStore:
             raise StoreError(f"{path} can't be opened: {error}.") from error
         try:
             await run(writer, lambda db: prepare(db, power_safe=power_safe))
+            await run(writer, lambda db: lift_fences(db, time.time_ns() // 1_000_000))
             lookups, pages, aside = await connect_readers(path)
         except sqlite3.Error as error:
             await writer.close()
