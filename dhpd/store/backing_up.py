@@ -6,13 +6,11 @@ taken, or how many are kept; nor what a start makes of one (`restoring`).
 
 import os
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
 from msgspec import Struct
 
-from . import schema
 from .backend import StoreError
 from .ballast import free_bytes
 from .checking import Checker, Point
@@ -40,8 +38,8 @@ def open_to_read(file: Path) -> sqlite3.Connection:
         raise StoreError(f"{file} can't be opened: {error}.") from error
 
 
-def back_up(store: Path, target: Path) -> BackedUp:
-    """Copies the store in the file `store` to a new file `target`; raises `StoreError`, and then leaves nothing there."""
+def back_up(store: Path, target: Path, wall_ms: int) -> BackedUp:
+    """Copies the store in the file `store` to a new file `target`, at the time `wall_ms`; raises `StoreError`, and then leaves nothing there."""
     draft = target.with_name(target.name + ".partial")
     if target.exists():
         raise StoreError(f"{target} is there already: choose another name, a backup overwrites nothing.")
@@ -54,15 +52,15 @@ def back_up(store: Path, target: Path) -> BackedUp:
     try:
         with closing(open_to_read(store)) as source, closing(sqlite3.connect(draft, isolation_level=None)) as copy:
             _check_room(source, target)
-            taken_ms = time.time_ns() // 1_000_000
             source.backup(copy)  # In one step: one snapshot, whatever is committed meanwhile.
             copy.execute("pragma journal_mode = delete")  # One file is easier to carry than three.
             copy.execute("pragma synchronous = full")
-            broken = [point for point in Checker(copy).points() if point.faults]
+            checker = Checker(copy)
+            broken = [point for point in checker.points() if point.faults]
             if broken:
                 raise StoreError(_not_whole(store, broken))
-            mark(copy, taken_ms)
-            done = BackedUp(head_of(copy), _count(copy), draft.stat().st_size)
+            mark(copy, wall_ms)
+            done = BackedUp(head_of(copy), checker.handoffs, draft.stat().st_size)
         _put_in_place(draft, target)
         return done
     except (sqlite3.Error, OSError) as error:
@@ -79,10 +77,6 @@ def _check_room(source: sqlite3.Connection, target: Path) -> None:
         size_bytes *= source.execute(f"pragma {pragma}").fetchone()[0]
     if (free := free_bytes(target.parent)) < size_bytes:
         raise StoreError(f"The copy takes {size_bytes:,} bytes, and there is room for {free:,} at {target}.")
-
-
-def _count(db: sqlite3.Connection) -> int:
-    return sum(count for _, count in db.execute(schema.COUNTS))
 
 
 def _put_in_place(draft: Path, target: Path) -> None:

@@ -8,7 +8,6 @@ write-ahead log over (`wal`). Does not own when a batch is made (`group_commit`)
 import asyncio
 import json
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,29 +70,34 @@ class SqliteStore:
         self.durability = "power loss" if power_safe else "process crash"
 
     @classmethod
-    async def open(cls, path: Path, *, power_safe: bool = True, ballast_bytes: int | None = None) -> "SqliteStore":
+    async def open(
+        cls, path: Path, *, power_safe: bool = True, ballast_bytes: int | None = None, wall_ms: int = 0
+    ) -> "SqliteStore":
         """`power_safe=False` trades the fsync of each commit for speed: answers then survive a crash, not a power loss.
 
-        `ballast_bytes` are held back beside the file for when the disk is full (None: nothing is).
+        `ballast_bytes` are held back beside the file for when the disk is full (None: nothing is). `wall_ms`: the time now, by which
+        the fences go on in a store that was restored from a backup (`restoring`).
         """
         ballast = None if ballast_bytes is None else Ballast(path.parent, ballast_bytes)
         full = ballast is not None and await asyncio.to_thread(_is_full, ballast)
         try:
-            return await cls._open(path, power_safe=power_safe, ballast=ballast, full=full)
+            return await cls._open(path, power_safe=power_safe, ballast=ballast, full=full, wall_ms=wall_ms)
         except StoreError as error:
             if not full:
                 raise
             raise StoreError(f"{error} The disk is full: free some room.") from error
 
     @classmethod
-    async def _open(cls, path: Path, *, power_safe: bool, ballast: Ballast | None, full: bool) -> "SqliteStore":
+    async def _open(
+        cls, path: Path, *, power_safe: bool, ballast: Ballast | None, full: bool, wall_ms: int
+    ) -> "SqliteStore":
         try:
             writer = await connect(path)
         except sqlite3.Error as error:
             raise StoreError(f"{path} can't be opened: {error}.") from error
         try:
             await run(writer, lambda db: prepare(db, power_safe=power_safe))
-            await run(writer, lambda db: lift_fences(db, time.time_ns() // 1_000_000))
+            await run(writer, lambda db: lift_fences(db, wall_ms))
             lookups, pages, aside = await connect_readers(path)
         except sqlite3.Error as error:
             await writer.close()

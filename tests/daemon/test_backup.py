@@ -70,6 +70,15 @@ def test_what_was_acknowledged_before_a_backup_is_in_it_whatever_is_written_mean
         assert_no_mistake(other)
 
 
+def test_a_backup_tells_of_all_handoffs_that_it_holds(daemon: DaemonProcess, connect: Connect, tmp_path: Path) -> None:
+    client = connect()
+    for number in range(3):
+        client.dispatch(key=str(number))
+    daemon.kill()  # Before the table of facts has them.
+    told = dhpd("--data", daemon.data, "backup", tmp_path / "backup").stdout
+    assert f"{tmp_path / 'backup'}: 3 handoffs, up to position 3, " in told
+
+
 def test_a_fence_given_out_after_the_backup_is_void_where_it_is_restored(
     daemon: DaemonProcess, connect: Connect, tmp_path: Path
 ) -> None:
@@ -156,7 +165,7 @@ def test_a_backup_that_the_disk_has_no_room_for_is_not_begun(
     connect().dispatch()
     monkeypatch.setattr(backing_up, "free_bytes", lambda directory: 10_000)
     with pytest.raises(StoreError, match=r"takes .* bytes, and there is room for 10,000"):
-        backing_up.back_up(daemon.data / "dhpd.sqlite", tmp_path / "backup")
+        backing_up.back_up(daemon.data / "dhpd.sqlite", tmp_path / "backup", wall_ms=0)
     assert not list(tmp_path.glob("backup*"))
 
 
