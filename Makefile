@@ -13,7 +13,7 @@
 #   make bench                ours beside the peers and the limits of the machine: some minutes; figures and picture in .bench/
 #   make ordeal               dhp chaos at full size: 300 handoffs, a worker killed every second for two minutes, the daemon five times
 #   make check-reliability    kill to resume, work done twice, work taken without need: a quarter of an hour; ARGS=--quick for two minutes
-#   make simulate SEEDS=1000  the simulation over that many seeds
+#   make simulate SEEDS=1000  the simulation over that many seeds, on all cores; FROM=N is the first one
 #   make fuzz SECONDS=600     random bytes for everything that reads them from strangers, with fresh seeds; failures are kept in .fuzz
 #   make clean                removes what the others made
 
@@ -70,7 +70,7 @@ check-reliability: $(STAMP)
 	@$(BIN)/python -m bench.reliability $(ARGS)
 
 simulate: $(STAMP)
-	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
+	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(if $(FROM),--from $(FROM)) $(ARGS)
 
 fuzz: $(STAMP)
 	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)

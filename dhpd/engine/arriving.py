@@ -192,7 +192,8 @@ class Arrival:
         if facts.seq != envelope.seq:
             raise self._fault("ends a bundle without the newest state")
         left = (envelope.steps - facts.steps, envelope.usd_nano - facts.usd_nano)
-        if min(left) < 0 or (any(left) and not self._absent):
+        absent = self._absent + envelope.n - 1 - self._last_n  # What children spent after its last own record, too.
+        if min(left) < 0 or (any(left) and not absent):
             raise self._fault("ends with other sums than the envelope tells")
         caps = ((envelope.steps, facts.budget.max_steps), (envelope.usd_nano, facts.budget.max_usd_nano))
         if any(cap is not None and used > cap for used, cap in caps):

@@ -499,6 +499,17 @@ def test_a_parent_may_go_however_often_its_children_spent_and_come_back() -> Non
     assert comparable(source.facts(parent)) == comparable(target.facts(parent))
 
 
+def test_work_that_has_ended_may_go_though_its_children_spent_since() -> None:
+    """The bundle then ends before what it leaves out, and its sums are more than its records add up to."""
+    source, target = World(), World()
+    parent = source.dispatch()
+    child = source.dispatch(parent=parent)
+    source.run(Complete(handoff=parent, fence=source.claim(parent), result=Raw(b"1")))
+    source.run(Spend(handoff=child, fence=source.claim(child), steps=3, usd=Raw(b"0.5")))
+    assert bring_in(target, export(source, parent)).created
+    assert (target.status(parent).steps, target.status(parent).usd) == (3, 0.5)
+
+
 @pytest.mark.parametrize("spent_there", [1, 5])
 def test_where_children_spent_since_the_move_a_longer_history_does_not_take_that_back(spent_there: int) -> None:
     source, target = World(), World()

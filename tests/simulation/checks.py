@@ -1,108 +1,203 @@
-"""The invariants, judged from outside: by what is on disk, and by what left the daemon.
+"""The world judged from outside: by what is on disk, and by what left the daemon.
 
-Owns the reading of the journal, and what is said about the life of a handoff: whatever leaves the daemon is compared with
-what is on disk at that moment. What records may follow each other is `stories`', when they may come `clock_checks`'; what is
-said about the contract is `contract_checks`'.
+Owns the reading of the journal, what each answer about the life of a handoff has to agree with on disk at that moment, and
+that the invariants are asked after each step. What the invariants mean is `invariants`'; what records may follow each other
+is `stories`', when they may come `clock_checks`'; what is said about the contract is `contract_checks`'.
 """
 
-import json
 from typing import Any
+
+import msgspec
 
 from dhpd.engine.apply import apply
 from dhpd.engine.facts import Handoff
-from dhpd.engine.records import Entry, Forgotten, decode_record
+from dhpd.engine.records import (
+    ApprovalRequested,
+    BudgetAdded,
+    Checkpointed,
+    Claimed,
+    Dispatched,
+    EffectBegun,
+    Entry,
+    Forgotten,
+    Redriven,
+    decode_record,
+)
 
-from .clock_checks import ClockChecks
 from .contract_checks import amounts_of
-from .contract_stories import require
+from .history import Kept, Lie, Operation, judge
+from .invariants import INVARIANTS, Landed, Seen, Step, Told
+from .lease_checks import LeaseChecks
 from .store_model import ModelStore, Row
 from .stories import FINAL, Story
+from .violations import require
 from .world import World
 
+ZOMBIES_SEQ = 99
+BEGIN_WORK = (Dispatched, Claimed, Checkpointed, BudgetAdded, EffectBegun, ApprovalRequested, Redriven)
+"""Records that are of no use where only ends are written."""
+_decode = msgspec.json.decode
 
-class Checks(ClockChecks):
-    def __init__(self, world: World) -> None:
+
+class Checks(LeaseChecks):
+    def __init__(self, world: World, store: ModelStore) -> None:
         super().__init__(world)
+        self.store = store
         self.sent_ms: dict[str, int] = {}
-        self.acknowledged: dict[str, int] = {}
         self.counts: dict[str, int] = {}
+        self.history: list[Operation] = []
+        self.lease_ms = 0
+        self._granted: dict[tuple[str, str], tuple[str, int]] = {}
+        self._moment = 0
         self._replayed: dict[str, Handoff] = {}
+        self._kept: dict[int, Kept] = {}
         self._purged_fence = 0
-        self._seen = 0
+        self._read_up_to = 0
+        self._step = Step()
+        self._seen = Seen(stories=self.stories)
+        world.after_step = self.after_step
 
     # --- what clients did --------------------------------------------------------------------------------------------
 
-    def sends(self, request: dict[str, Any], session: str) -> None:
+    def sends(self, request: dict[str, Any], session: str) -> Operation:
+        """A client asks this, for the first time."""
         self.requests[request["id"]] = request
-        self.sent_ms.setdefault(request["id"], self.world.now_ms)
+        self.sent_ms[request["id"]] = self.world.now_ms
         self.sessions[request["id"]] = session
+        if request["op"] == "checkpoint" and request["seq"] != ZOMBIES_SEQ:
+            asked = self._seen.asked.setdefault(request["handoff"], [])
+            asked.append((request["fence"], request["seq"]))
+        elif request["op"] == "forget":
+            self._seen.forget_asked.add(request["handoff"])
+        operation = Operation(session, self._next_moment(), request)
+        self.history.append(operation)
+        return operation
 
-    def interrupted(self, session: str) -> None:
-        """The session lost a connection: its leases may end by the disconnect grace."""
-        self.interrupted_ms[session] = self.world.now_ms
+    def heard(self, operation: Operation, said: dict[str, Any]) -> None:
+        """The client has got its answer."""
+        operation.answered = self._next_moment()
+        operation.said = said
+
+    def _next_moment(self) -> int:
+        self._moment += 1
+        return self._moment
+
+    def lies(self) -> list[Lie]:
+        """What the clients' history shows, at the end of a world."""
+        left = self.store.left
+        journal = [msgspec.structs.replace(kept, there=at in left) for at, kept in sorted(self._kept.items())]
+        return judge(self.history, journal)
+
+    # --- after each step ---------------------------------------------------------------------------------------------
+
+    def after_step(self) -> None:
+        """Asks the invariants about what has happened since they were asked last, if anything has."""
+        self.read()
+        step = self._step
+        if self.store.pruned:
+            step.gone.extend(self._kept[position] for position in self.store.pruned)
+            self.store.pruned.clear()
+        if step.landed or step.gone or step.decided or step.told or step.strangers_heard:
+            for invariant in INVARIANTS:
+                invariant(step, self._seen)
+            self._step = Step()
+
+    def decided(self, engine: Any, after: int) -> None:
+        """Records have just been decided: those that aren't on disk yet, from the one after this position on."""
+        journal = engine.journal
+        touched: dict[str, None] = {}
+        for batch in (journal.gathering, *reversed(journal._sealed), journal._in_flight):
+            for entry in reversed(batch.entries if batch is not None else ()):
+                if entry.position <= after:
+                    break
+                self.note_decided(entry.position)
+                begins = isinstance(entry.record, BEGIN_WORK) and engine.disk_full
+                require(not begins, f"on a full disk something began: {entry.record}")
+                touched[entry.handoff] = None
+        self._step.decided.extend(facts for handoff in touched if (facts := engine.ledger.get(handoff)) is not None)
+
+    def strange(self, engine: Any, position: int) -> None:
+        """A stranger has sent something: it came to nothing."""
+        require(engine.journal.position == position, "invariant 8: what a stranger sent was recorded")
+
+    def answers_stranger(self, body: bytes) -> None:
+        self._step.strangers_heard.append(_decode(body))
 
     # --- what is on disk ---------------------------------------------------------------------------------------------
 
-    def started(self, engine: Any, store: ModelStore) -> None:
+    def started(self, engine: Any) -> None:
         """A daemon has loaded the store: table and tail come to what the whole journal adds up to."""
-        self.read(store)
-        self.disturbed()
+        self.read()
+        self.begins_anew()
+        self.extensions_found(self.store.extensions)
         self.restarted_ms = self.world.now_ms
+        counts = dict.fromkeys(engine.ledger.counts, 0)
         for handoff, story in self.stories.items():
             facts = engine.ledger.get(handoff)
             require(facts is None or not story.forgotten, f"{handoff[:8]} is forgotten and in memory")
+            if not story.forgotten:
+                counts[story.status] += 1  # type: ignore[index]
             if story.status not in FINAL:
                 require(facts is not None, f"{handoff[:8]} is live and not in memory")
             if facts is not None:
                 require(facts == self._replayed[handoff], f"loaded {facts}, replayed {self._replayed[handoff]}")
-                shown = (
-                    facts.status,
-                    facts.fence,
-                    facts.seq,
-                    facts.failures,
-                    facts.stalls,
-                    facts.steps,
-                    facts.usd_nano,
-                )
+                shown = (facts.status, facts.fence, facts.seq, facts.failures, facts.stalls)
                 last = story.last
-                on_disk = (last.status, last.fence, last.seq, last.failures, last.stalls, last.steps, last.usd_nano)
-                require(shown == on_disk, f"loaded {shown}, on disk {last}")
-        for status, count in engine.ledger.counts.items():
-            on_disk_count = sum(story.status == status and not story.forgotten for story in self.stories.values())
-            require(count == on_disk_count, f"counts {count} {status}, on disk {on_disk_count}")
+                on_disk = (last.status, last.fence, last.seq, last.failures, last.stalls)
+                same = shown == on_disk and (facts.steps, facts.usd_nano) == (last.steps, last.usd_nano)
+                require(same, f"loaded {facts}, on disk {last}")
+        require(counts == engine.ledger.counts, f"counts {engine.ledger.counts}, on disk {counts}")
 
-    def read(self, store: ModelStore) -> None:
+    def read(self) -> None:
         """Follows the journal as far as it goes now, record by record; a commit is there in full."""
+        if self.store.head == self._read_up_to:
+            return
         touched: set[str] = set()
-        for position in sorted(at for at in store.rows if at > self._seen):
-            self._seen = position
-            self._follow(store.rows[position])
-            touched.add(store.rows[position].handoff)
-        if touched:
-            self.check_sums(touched)
+        for position in range(self._read_up_to + 1, self.store.head + 1):
+            row = self.store.rows.get(position)
+            if row is not None:  # Where one could not be stored, its place stays empty.
+                self._follow(row)
+                touched.add(row.handoff)
+        self._read_up_to = self.store.head
+        self.check_sums(touched)
 
     def _follow(self, row: Row) -> None:
-        record = json.loads(row.body)
+        record = _decode(row.body)
         kind = record["type"]
         self._count(f"orphaned:{record['why']}" if kind == "orphaned" else kind)
         if kind == "effect_begun" and "approval" in record:
             self._count("effect_begun:approved")
         self._replay(row)
+        kept = self._kept[row.position] = Kept(row.position, row.handoff, record, row.payload)
         story = self.stories.get(row.handoff)
         if kind == "dispatched":
-            require(record["fence"] >= self._purged_fence, f"invariant 1: fences begin at {record['fence']} again")
-            self.stories[row.handoff] = Story(row, record) if story is None else Story(row, record).begins_anew(story)
+            self._begins(row, record, kept, story)
             return
         require(story is not None, f"{row.handoff[:8]} begins with {kind}")
         assert story is not None
+        landed = Landed(kept, story, story.status, story.fence)
         self.check_time(story, row.position, record)
+        self.check_ends(story, record)
         story.follow(row, record)
+        self._land(landed)
         if kind in ("checkpointed", "redriven") or (kind == "spent" and "by" not in record):
             self._spent(story, record)
         if kind == "forgotten":
             self._purged_fence = max(self._purged_fence, record["fence"])
-            self.acknowledged.pop(row.handoff, None)
             self._forget(row.handoff)
+
+    def _begins(self, row: Row, record: dict[str, Any], kept: Kept, earlier: Story | None) -> None:
+        require(record["fence"] >= self._purged_fence, f"invariant 1: fences begin at {record['fence']} again")
+        story = Story(row, record)
+        if earlier is not None:
+            story.begins_anew(earlier)
+            self._seen.earlier.setdefault(row.handoff, []).extend(self._seen.lives.pop(row.handoff))
+        self.stories[row.handoff] = story
+        self._land(Landed(kept, story, None, record["fence"]))
+
+    def _land(self, landed: Landed) -> None:
+        self._seen.lives.setdefault(landed.kept.handoff, []).append(landed.kept)
+        self._step.landed.append(landed)
 
     def _replay(self, row: Row) -> None:
         """What the engine makes of the whole journal, record by record."""
@@ -118,14 +213,16 @@ class Checks(ClockChecks):
 
     # --- what leaves the daemon --------------------------------------------------------------------------------------
 
-    def leaves(self, body: bytes, store: ModelStore) -> None:
-        """Invariants 2, 3 and 7: whatever is said is on disk at that moment."""
-        self.read(store)
-        said = json.loads(body)
+    def leaves(self, body: bytes, lease_ms: int) -> None:
+        """Whatever is said agrees with what is on disk at that moment."""
+        self.lease_ms = lease_ms
+        self.read()
+        said = _decode(body)
         if "event" in said:
             self._event(said)
             return
         request = self.requests[said["id"]]
+        self._step.told.append(Told(request, said, body))
         self._count(f"{request['op']}:{'ok' if said['ok'] else said['error']['code']}")
         if not said["ok"]:
             self._refusal(request, said["error"])
@@ -164,36 +261,35 @@ class Checks(ClockChecks):
             gone = found is None or any(s.kind == "forgotten" for s in found.snapshots)
             require(gone, f"invariant 2: what is on disk isn't found: {request}")
         else:
-            known = ("store_unavailable", "not_found", "checkpoint_conflict")
+            known = ("store_unavailable", "not_found", "checkpoint_conflict", "draining", "overloaded")
             require(error["code"] in known, f"an honest client was refused: {request}: {error}")
 
+    def _said_claim(self, request: dict[str, Any], said: dict[str, Any]) -> None:
+        """A claim that is sent again is given the same, as long as that is held."""
+        handoff = said["handoff"]
+        if handoff is None:
+            return
+        fence = said["fence"]
+        self.granted(handoff, fence, self.lease_ms)
+        key = (request["worker"], request["nonce"])
+        first = self._granted.setdefault(key, (handoff, fence))
+        if first != (handoff, fence):
+            held = self.stories[first[0]].status == "running" and self.stories[first[0]].fence == first[1]
+            require(not held, f"one claim was granted {first}, which is still held, and {(handoff, fence)}")
+            self._granted[key] = (handoff, fence)
+
+    _said_recover = _said_claim
+
     def _said_dispatch(self, request: dict[str, Any], said: dict[str, Any]) -> None:
-        require(said["handoff"] in self.stories, "invariant 2: an acknowledged dispatch isn't on disk")
         self._shown_status(said)
 
-    def _said_claim(self, request: dict[str, Any], said: dict[str, Any]) -> None:
-        if said["handoff"] is None:
-            return
-        require(said["handoff"] in self.stories, "invariant 2: a granted handoff isn't on disk")
-        story = self.stories[said["handoff"]]
-        holder = story.holders.get(said["fence"])
-        require(holder == request["worker"], f"invariant 2: grant {said['fence']} isn't on disk")
-        stored = said["checkpoint"]
-        seq = 0 if stored is None else stored["seq"]
-        if stored is not None:
-            require(story.checkpoints[seq] == stored["sha256"], "a standby got another state than was stored")
-        require(seq >= self.acknowledged.get(said["handoff"], 0), "invariant 3: resumes before what was acknowledged")
-
     def _said_checkpoint(self, request: dict[str, Any], said: dict[str, Any]) -> None:
-        handoff, fence = request["handoff"], request["fence"]
-        kept = self.stories[handoff].checkpoints.get(said["seq"])
-        require(kept == said["sha256"], f"invariant 2: checkpoint {said['seq']} isn't on disk")
-        self.acknowledged[handoff] = max(self.acknowledged.get(handoff, 0), said["seq"])
-        self._renewed(handoff, fence, request)
+        self._renewed(request["handoff"], request["fence"], request)
 
     def _said_heartbeat(self, request: dict[str, Any], said: dict[str, Any]) -> None:
         for ref in request["leases"]:
             if ref["handoff"] in said["renewed"]:
+                self.renewed(request, ref["handoff"])
                 self._renewed(ref["handoff"], ref["fence"], request)
             elif ref["handoff"] in said["lost"]:
                 last = self.stories[ref["handoff"]].last
@@ -210,22 +306,6 @@ class Checks(ClockChecks):
         if said["repeats"] == 0:  # The stall clock began anew when it came, after it was sent.
             key = (request["handoff"], request["fence"])
             self.moved[key] = max(self.moved.get(key, 0), self.sent_ms[request["id"]])
-
-    def _said_complete(self, request: dict[str, Any], said: dict[str, Any]) -> None:
-        story = self.stories[request["handoff"]]
-        same = story.result == json.dumps(request["result"]).encode()
-        require(same, "invariant 2: an acknowledged result isn't on disk")
-        require(story.fence == request["fence"], "invariant 4: another fence's result stands")
-
-    def _said_release(self, request: dict[str, Any], said: dict[str, Any]) -> None:
-        ended = any(s.fence > request["fence"] for s in self.stories[request["handoff"]].snapshots)
-        require(ended, "invariant 2: an acknowledged end isn't on disk")
-
-    _said_fail = _said_release
-
-    def _said_forget(self, request: dict[str, Any], said: dict[str, Any]) -> None:
-        gone = any(s.kind == "forgotten" for s in self.stories[request["handoff"]].snapshots)
-        require(gone, "invariant 2: what was forgotten is there")
 
     def _said_cancel(self, request: dict[str, Any], said: dict[str, Any]) -> None:
         self._shown_status({**said, "handoff": request["handoff"]})
@@ -256,7 +336,4 @@ class Checks(ClockChecks):
         require(whole, f"a history from {shown[first]} on without {lacking}: only checkpoints are ever replaced")
 
     def _said_result(self, request: dict[str, Any], said: dict[str, Any]) -> None:
-        story = self.stories[request["handoff"]]
         self._shown_status({**said, "handoff": request["handoff"]})
-        if said["status"] == "completed":
-            require(json.dumps(said["result"]).encode() == story.result, "invariant 4: another result is shown")

@@ -3,12 +3,11 @@
 Owns how soon after its moment a thing has to come, and that no lease and no stall's clock ends before its time.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from .contract_checks import ContractChecks
-from .contract_stories import require
 from .stories import FINAL, Story
+from .violations import require
 from .world import World
 
 PROMPT_MS = 250
@@ -18,16 +17,23 @@ PROMPT_AFTER_DISTURBANCE_MS = 1_300
 STOOD_MS = 250
 """While a tick does its work the lease clock stands; so much of that isn't made up for."""
 
+LEAST_GRACE_MS = 250
+"""So long at least a session that is gone may come back."""
+
 MOVES = ("claimed", "checkpointed", "effect_begun", "effect_done", "approval_requested")
 """The stall clock begins anew with these."""
 
 
 class ClockChecks(ContractChecks):
+    """`held_up_ms` is when the daemon was last paused, late, or without its store, or the wall clock was set."""
+
     def __init__(self, world: World) -> None:
         super().__init__()
         self.world = world
         self.interrupted_ms: dict[str, int] = {}
+        self.first_interrupted_ms: dict[str, int] = {}
         self.restarted_ms = 0
+        self.held_up_ms = 0
         self.renewals: dict[tuple[str, int], tuple[int, int, str]] = {}
         self.moved: dict[tuple[str, int], int] = {}
         self._decided: dict[int, tuple[int, int, int]] = {}
@@ -35,15 +41,21 @@ class ClockChecks(ContractChecks):
 
     def disturbed(self) -> None:
         """The daemon was away, or the wall clock was set: what was due meanwhile comes late."""
+        self.held_up_ms = self.world.now_ms
+        self.begins_anew()
+
+    def begins_anew(self) -> None:
+        """What is due comes late from here on for a moment."""
         self._calm_since = (self.world.now_ms, self.world.wall_ms)
 
-    def decided(self, engine: Any, positions: Iterable[int]) -> None:
-        """Records have just been decided. Invariant 6 holds in memory as well, whatever is on disk."""
-        for position in positions:
-            self._decided[position] = (self.world.now_ms, self.world.wall_ms, self._calm_since[1])
-        for facts in engine.ledger:
-            used = ((facts.budget.max_steps, facts.steps), (facts.budget.max_usd_nano, facts.usd_nano))
-            require(all(cap is None or amount <= cap for cap, amount in used), f"invariant 6, in memory: {facts}")
+    def interrupted(self, session: str) -> None:
+        """The session lost a connection: its leases may end by the disconnect grace."""
+        self.interrupted_ms[session] = self.world.now_ms
+        self.first_interrupted_ms.setdefault(session, self.world.now_ms)
+
+    def note_decided(self, position: int) -> None:
+        """This record has just been decided, whatever becomes of it."""
+        self._decided[position] = (self.world.now_ms, self.world.wall_ms, self._calm_since[1])
 
     def overdue(self) -> None:
         """What is due by the wall clock has happened, in a world that has been quiet for a while."""
@@ -86,5 +98,8 @@ class ClockChecks(ContractChecks):
             require(stood or "max_repeats" in story.budget, f"stalled {at_ms - moved_ms} ms after something new")
             return
         sent_ms, ttl_ms, session = self.renewals.get((story.handoff, story.fence), (0, 0, ""))
-        if max(self.interrupted_ms.get(session, 0), self.restarted_ms) < sent_ms:
-            require(at_ms >= sent_ms + ttl_ms, f"orphaned {at_ms - sent_ms} ms after a renewal was sent; ttl {ttl_ms}")
+        away_ms = 0 if story.detached else self.interrupted_ms.get(session, 0)
+        if self.restarted_ms < sent_ms and at_ms < sent_ms + ttl_ms:
+            require(away_ms >= sent_ms, f"orphaned {at_ms - sent_ms} ms after a renewal was sent; ttl {ttl_ms}")
+            away_for_ms = at_ms - self.first_interrupted_ms[session]
+            require(away_for_ms >= LEAST_GRACE_MS, f"orphaned {away_for_ms} ms after its session's first absence")

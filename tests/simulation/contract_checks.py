@@ -4,13 +4,14 @@ Owns what must stay so once it was said: an amount acknowledged counts once, for
 is `new` to one fence, and once done always done; an approval has one decision.
 """
 
-import json
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from .contract_stories import require
+import msgspec
+
 from .stories import Story
+from .violations import Violation, require
 
 
 def amounts_of(members: dict[str, Any]) -> tuple[int, int]:
@@ -22,9 +23,16 @@ def nano(usd: float) -> int:
     return int(Decimal(repr(usd)).scaleb(9).to_integral_value())
 
 
+class Stories(dict[str, Story]):
+    """The stories of all handoffs that have ever been on disk."""
+
+    def __missing__(self, handoff: str) -> Story:
+        raise Violation(f"invariant 7: {handoff[:8]} was told of, and isn't on disk")
+
+
 class ContractChecks:
     def __init__(self) -> None:
-        self.stories: dict[str, Story] = {}
+        self.stories = Stories()
         self.requests: dict[str, dict[str, Any]] = {}
         self.sessions: dict[str, str] = {}
         self.acknowledged_nonces: dict[tuple[str, str], tuple[int, int]] = {}
@@ -145,17 +153,17 @@ class ContractChecks:
         elif said["state"] == "in_doubt":
             require(effect.fence < fence, f"an effect that {effect.fence} began is in doubt for {fence}")
         else:
-            require(json.dumps(said["result"]).encode() == effect.result, "another result of an effect is shown")
+            require(msgspec.json.encode(said["result"]) == effect.result, "another result of an effect is shown")
 
     def _said_effect_done(self, request: dict[str, Any], said: dict[str, Any]) -> None:
         effect = self.stories[request["handoff"]].effects[request["step"]]
-        result = json.dumps(request["result"]).encode()
+        result = msgspec.json.encode(request["result"])
         require(effect.result == result, "invariant 2: an effect's acknowledged result isn't on disk")
         self._done[request["handoff"], request["step"]] = result
 
     def _refused_effect_conflict(self, request: dict[str, Any], details: dict[str, Any]) -> None:
         effect = self.stories[request["handoff"]].effects[request["step"]]
-        other = effect.result is not None and effect.result != json.dumps(request["result"]).encode()
+        other = effect.result is not None and effect.result != msgspec.json.encode(request["result"])
         require(other, f"invariant 7: a conflict with what isn't on disk: {request}")
 
     # --- approvals ---------------------------------------------------------------------------------------------------
@@ -200,6 +208,8 @@ class ContractChecks:
 
     def _said_check_capability(self, request: dict[str, Any], said: dict[str, Any]) -> None:
         """What is granted is what the intent says (the client knows), and it is on record under this fence."""
-        require(said["granted"] == (request["resource"] in request["_granted"]), f"{request} was answered {said}")
+        require(
+            said["granted"] == (request["resource"] in request.get("_granted", ())), f"{request} was answered {said}"
+        )
         asked = (request["fence"], request["domain"], request["resource"], said["granted"])
         require(asked in self.stories[request["handoff"]].checked, f"a capability check isn't on record: {asked}")

@@ -9,17 +9,9 @@ from typing import Any
 import msgspec
 
 from .store_model import Row
+from .violations import require
 
 DEFAULTS = {"max_attempts": 3, "max_stalls": 2, "max_invalid_results": 3}
-
-
-class Violation(AssertionError):
-    """An invariant doesn't hold."""
-
-
-def require(holds: bool, what: str) -> None:
-    if not holds:
-        raise Violation(what)
 
 
 class Effect(msgspec.Struct):

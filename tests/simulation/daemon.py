@@ -1,7 +1,7 @@
 """The simulated daemon: the real engine with a played shell.
 
-Owns what the shell does (sockets, timers, the disk's thread) in virtual time, and where it is paused, killed or let down by
-its disk.
+Owns what the shell does (sockets, timers) in virtual time, and where it is paused and killed. What it does with its disk is
+`committing`'s.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,46 +12,53 @@ import msgspec
 from dhp_protocol.errors import DHPError, StoreUnavailable
 from dhp_protocol.replies import LeaseTerms, error_reply_body, reply_body
 from dhpd.engine.core import Settings
-from dhpd.engine.journal import Batch
 from dhpd.engine.lease_clock import LeaseClock
 from dhpd.engine.lookups import Lookup
 from dhpd.engine.moments import Now
 from dhpd.engine.operations import Engine
-from dhpd.engine.outputs import Notice
+from dhpd.engine.outputs import Notice, Reply
 from dhpd.store.backend import DiskError
 from dhpd.store.reading import resolve
 
-from .desk import LIMITS, carry_out
-from .desk import now_of as now_of
-from .store_model import ModelStore, Outcome
+from .committing import Committing
+from .desk import LIMITS, carry_out, now_of
+from .faults import Dice
+from .store_model import ModelStore
 from .world import Pipe, World
 
 TTL_MS = 3_000
 TERMS = LeaseTerms(ttl_ms=TTL_MS, heartbeat_ms=TTL_MS // 3, min_ttl_ms=500, max_ttl_ms=60_000, disconnect_grace_ms=250)
+FRAME_BYTES = 8_000_000
+STEPS_AT_ONCE = (0, 2)
+"""Of what comes to a crowd so many steps are taken at once, at least and at most: few, since crowds are small here."""
 _encode_event = msgspec.json.Encoder().encode
 
 
-class SimulatedDaemon:
+class SimulatedDaemon(Committing):
     """The engine with a played shell: takes messages, ticks, commits, pauses, crashes, starts again."""
 
-    def __init__(self, world: World, store: ModelStore, checks: "Any") -> None:
+    def __init__(self, world: World, store: ModelStore, checks: Any, retention_ms: int | None = None) -> None:
         self.world = world
         self.store = store
         self.checks = checks
+        self.retention_ms = retention_ms
+        self.dice = world.dice("daemon")
         self.pipes: dict[int, Pipe] = {}
+        self._strange: set[int] = set()
         self.up = False
         self._number = 0
         self._life = 0
         self._paused_until_ms = 0
         self._paused = False
+        self._late_until_ms = 0
         self._waiting_input: list[Callable[[], None]] = []
         self._noted = 0
         self.start()
 
     @property
     def working(self) -> bool:
-        """Whether it is up, not paused, and its store takes writes."""
-        return self.up and not self._paused and self.engine.available
+        """Whether it is up, neither paused nor held up, and its store takes writes."""
+        return self.up and not self._paused and self.engine.available and self.world.now_ms > self._late_until_ms
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -59,18 +66,21 @@ class SimulatedDaemon:
         self._life += 1
         self.up = True
         self._paused = False
+        self._late_until_ms = 0
         names = iter(range(1_000_000))
         loaded = now_of(self.store.load())
         self.engine = Engine(
-            Settings(limits=LIMITS, terms=TERMS, steps_at_once=self.world.between(0, 2)),
+            Settings(limits=LIMITS, terms=TERMS, steps_at_once=self.dice.between(*STEPS_AT_ONCE)),
             lambda: f"own-{self._life}-{next(names)}",
             purged_fence=loaded.purged_fence,
-            chance=self.world.random.random,
+            chance=self.dice.random,
         )
         self._lease_clock = LeaseClock(self.world.now_ms)
         self._ticking = False
+        self._on_its_way = None
         self._head = loaded.head
         self._noted = max(loaded.head, loaded.covered)
+        self._started = self._now()
         self.engine.load(
             loaded.facts,
             loaded.tail,
@@ -81,29 +91,49 @@ class SimulatedDaemon:
             covered=loaded.covered,
             now=self._now(),
         )
-        self.checks.started(self.engine, self.store)
+        self._tell_of_room()
+        self.checks.started(self.engine)
+        if self._crash_at_start():
+            return
+        if self.retention_ms is not None:
+            life = self._life
+            self.world.at(self.retention_ms, lambda: self._retire(life))
         self._lease_clock.schedule(self.world.now_ms + 10)
         self._plan_tick()
         self._consider_commit()
 
     def crash(self) -> None:
-        """Memory is gone; whatever was on the way to the disk got there or didn't."""
+        """Memory is gone."""
+        assert self.up, "it dies once"
         self.up = False
         self._life += 1
         for pipe in list(self.pipes.values()):
             pipe.cut()
         self.pipes.clear()
         self._waiting_input.clear()
-        self.world.at(self.world.between(10, 4_000), self.start)
+        self.world.at(self.dice.between(10, 4_000), self.start)
 
-    def pause(self) -> None:
+    def killed(self, fault: Dice) -> None:
+        """At any moment; what was on the way to the disk got there or didn't."""
+        if fault.chance(50):
+            self._reach_the_disk()
+        self.crash()
+
+    def drain(self, fault: Dice) -> None:
+        """It is about to be stopped: no new claims and dispatches, and after a while it ends."""
+        life = self._life
+        self.engine.drain(self._now())
+        self._worked()
+        self.world.at(fault.between(500, 3_000), lambda: self.crash() if life == self._life else None)
+
+    def pause(self, for_ms: int) -> None:
         """Stopped as by SIGSTOP: what comes meanwhile waits, then is taken in before anything ends."""
         if self._paused:
             return
         self._paused = True
-        self._paused_until_ms = self.world.now_ms + self.world.between(100, 3 * TTL_MS)
+        self._paused_until_ms = self.world.now_ms + for_ms
         life = self._life
-        self.world.at(self._paused_until_ms - self.world.now_ms, lambda: self._wake(life))
+        self.world.at(for_ms, lambda: self._wake(life))
 
     def _after_pause(self, what: Callable[[], None]) -> bool:
         """Whether it is paused; does `what` afterwards."""
@@ -123,41 +153,52 @@ class SimulatedDaemon:
 
     # --- the network's side ------------------------------------------------------------------------------------------
 
-    def connect(self, to_client: Callable[[bytes], None], on_end: Callable[[], None]) -> Pipe | None:
-        """A new connection, or None while the daemon is down."""
+    def connect(
+        self, dice: Dice, to_client: Callable[[bytes], None], on_end: Callable[[], None], *, strange: bool = False
+    ) -> Pipe | None:
+        """A new connection, or None while the daemon is down. `strange`: of somebody who keeps to no rule."""
         if not self.up:
             return None
         self._number += 1
-        pipe = Pipe(self.world, self._number, to_client, on_end)
+        pipe = Pipe(self.world, self._number, dice, to_client, on_end, strange=strange)
         self.pipes[pipe.number] = pipe
-        self._input(lambda: self.engine.open(pipe.number))
+        if strange:
+            self._strange.add(pipe.number)
+        self._input(pipe, lambda: self.engine.open(pipe.number))
         return pipe
 
-    def hang_up(self, pipe: Pipe) -> None:
-        """The client's side is gone."""
-        if self.pipes.pop(pipe.number, None) is not None:
-            pipe.open = False
-            local = self.world.chance(50)
-            self._input(lambda: self.engine.close(pipe.number, local=local, now=self._now()))
+    def hang_up(self, pipe: Pipe) -> bool:
+        """The client's side is gone; tells whether the daemon hadn't seen the end yet."""
+        if self.pipes.pop(pipe.number, None) is None:
+            return False
+        pipe.open = False
+        local = pipe.dice.chance(50)
+        self._input(pipe, lambda: self.engine.close(pipe.number, local=local, now=self._now()))
+        return True
 
     def receive(self, pipe: Pipe, body: bytes) -> None:
         """One request arrives."""
         if pipe.number in self.pipes:
-            self._input(lambda: self._request(pipe, body))
+            self._input(pipe, lambda: self._request(pipe, body))
 
-    def _input(self, take: Callable[[], None]) -> None:
+    def _input(self, pipe: Pipe, take: Callable[[], None]) -> None:
         if not self.up:
             return
         if self._paused:
             self._waiting_input.append(take)
             return
         take()
-        self._worked()
+        if pipe.strange:  # It must not have come to anything.
+            self.checks.strange(self.engine, self._noted)
+            self._deliver()
+        else:
+            self._worked()
 
     def _request(self, pipe: Pipe, body: bytes) -> None:
-        if self.engine.sessions.of(pipe.number) is None:
-            return
-        carry_out(self.engine, self.store, body, pipe.number, self._now)
+        if self.engine.sessions.of(pipe.number) is not None:
+            if not pipe.strange:
+                self.checks.arrives(body, self._now().lease_ms, available=self.engine.available)
+            carry_out(self.engine, self.store, body, pipe.number, self._now, strange=pipe.strange)
 
     # --- the shell's work --------------------------------------------------------------------------------------------
 
@@ -165,13 +206,18 @@ class SimulatedDaemon:
         return Now(self._lease_clock.read(self.world.now_ms), self.world.wall_ms)
 
     def _worked(self) -> None:
+        if not self.up:
+            return
+        if self.world.now_ms <= self._late_until_ms:
+            self.checks.disturbed()
         position = self.engine.journal.position
         if position != self._noted:
-            self.checks.decided(self.engine, range(min(self._noted, position) + 1, position + 1))
+            self.checks.decided(self.engine, min(self._noted, position))
             self._noted = position
         self._deliver()
-        self._consider_commit()
-        if self._ticking:
+        if self.up:
+            self._consider_commit()
+        if self._ticking or not self.up:
             return
         now = self._now()
         due_ms = max(self.engine.next_tick_ms(now), now.lease_ms + 10)
@@ -181,7 +227,11 @@ class SimulatedDaemon:
 
     def _plan_tick(self) -> None:
         life, planned_ms = self._life, self._lease_clock.next_tick_ms
-        self.world.at(self._lease_clock.until_tick_ms(self.world.now_ms), lambda: self._tick(life, planned_ms))
+        late_ms = fault.between(60, 4_000) if (fault := self.world.strikes("late_tick")) else 0
+        until_ms = self._lease_clock.until_tick_ms(self.world.now_ms) + late_ms
+        if late_ms:
+            self._late_until_ms = self.world.now_ms + until_ms
+        self.world.at(until_ms, lambda: self._tick(life, planned_ms))
 
     def _tick(self, life: int, planned_ms: int) -> None:
         if life != self._life or self._ticking or planned_ms != self._lease_clock.next_tick_ms:
@@ -190,6 +240,8 @@ class SimulatedDaemon:
             return
         reading_ms = self._lease_clock.tick(self.world.now_ms)
         self._wake(life)  # What waits on the sockets is taken in at a time before the ends.
+        if life != self._life:
+            return
         self._lease_clock.stand(reading_ms)
         self._ticking = True
         now = Now(reading_ms, self.world.wall_ms)
@@ -202,8 +254,11 @@ class SimulatedDaemon:
         if self._after_pause(lambda: self._end(life, now, steps)):
             return
         for _ in steps:
-            if self.world.chance(self.world.faults.tick_takes_a_break):
-                self.world.at(self.world.between(0, 5), lambda: self._end(life, now, steps))
+            if self.world.strikes("crash_in_tick"):
+                self.crash()
+                return
+            if self.dice.chance(30):
+                self.world.at(self.dice.between(0, 5), lambda: self._end(life, now, steps))
                 self._worked()
                 return
         self._lease_clock.done(self.world.now_ms)
@@ -214,84 +269,38 @@ class SimulatedDaemon:
 
     def _deliver(self) -> None:
         ready = self.engine.journal.ready
+        first = True
         while ready:
             output = ready.popleft()
-            if isinstance(output, Notice):
-                pipe, body = self.pipes.get(output.connection), _encode_event(output.event)
+            number = output.connection if isinstance(output, Notice) else output.to.connection
+            body = _encode_event(output.event) if isinstance(output, Notice) else self._reply_body(output)
+            pipe = self.pipes.get(number)
+            if number in self._strange:
+                self.checks.answers_stranger(body)
+            elif not first and self.world.strikes("crash_between_answers"):
+                self.crash()
+                return
             else:
-                pipe = self.pipes.get(output.to.connection)
-                answer: Any = output.answer
-                if isinstance(answer, Lookup):
-                    answer = self._resolve(answer)
-                error = isinstance(answer, DHPError)
-                request_id = output.to.request_id
-                body = error_reply_body(request_id, answer) if error else reply_body(request_id, answer)
-            self.checks.leaves(body, self.store)
-            if pipe is not None:
+                first = False
+                self.checks.leaves(body, self._now().lease_ms)
+            if pipe is None:
+                continue
+            if not pipe.strange and self.world.strikes("reply_cut"):
+                pipe.cut()
+            else:
                 pipe.to_client(body)
+
+    def _reply_body(self, reply: Reply) -> bytes:
+        answer: Any = reply.answer
+        if isinstance(answer, Lookup):
+            answer = self._resolve(answer)
+        make = error_reply_body if isinstance(answer, DHPError) else reply_body
+        return make(reply.to.request_id, answer)
 
     def _resolve(self, lookup: Any) -> Any:
         try:
-            return now_of(resolve(lookup, self.store, 8_000_000, lambda handoff, fence: None))
+            return now_of(resolve(lookup, self.store, FRAME_BYTES, lambda handoff, fence: None))
         except DHPError as error:
             return error
         except DiskError:
             return StoreUnavailable("simulated")
-
-    def _consider_commit(self) -> None:
-        if self.engine.available and not self.engine.journal.in_flight and self.engine.wants_commit(self._now()):
-            life, batch = self._life, self.engine.take_batch(self._now())
-            if self.world.chance(self.world.faults.crash):
-                self._crash_around(batch)
-                return
-            self.world.at(self.world.between(0, 15), lambda: self._commit(life, batch))
-
-    def _crash_around(self, batch: Batch) -> None:
-        """Killed before the commit, or after it and before anybody heard."""
-        if self.world.chance(50):
-            self.store.outcome = Outcome.KEPT
-            now_of(self.store.append(batch, self._head))
-        self.crash()
-
-    def _commit(self, life: int, batch: Batch) -> None:
-        if life != self._life:
-            return
-        if self._after_pause(lambda: self._commit(life, batch)):
-            return
-        faults = self.world.faults
-        for outcome, percent in (
-            (Outcome.FAILS, faults.commit_fails),
-            (Outcome.FAILS_BUT_KEPT, faults.commit_fails_but_kept),
-            (Outcome.POISON, faults.poison),
-        ):
-            if self.world.chance(percent):
-                self.store.outcome = outcome
-                break
-        try:
-            appended = now_of(self.store.append(batch, self._head))
-        except DiskError:
-            self.engine.lost_touch()
-            self._deliver()
-            self.store.settle_failures = self.world.between(0, 2)
-            self.world.at(self.world.between(1, 400), lambda: self._settle(life, batch))
-            return
-        self._head = appended.head
-        self.engine.committed(self._now(), appended.failed)
-        self._worked()
-
-    def _settle(self, life: int, batch: Batch) -> None:
-        if life != self._life:
-            return
-        try:
-            self._head = now_of(self.store.settle())
-        except DiskError:
-            self.world.at(self.world.between(1, 400), lambda: self._settle(life, batch))
-            return
-        if batch.entries and self._head == batch.entries[-1].position:
-            self.engine.committed(self._now())
-        else:
-            self.engine.rolled_back(self._now())
-            self._noted = self.engine.journal.position
-        self.checks.disturbed()
-        self.engine.back_in_touch(self._now())
-        self._worked()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dhp_protocol.decoding import RequestFault, decode_request
-from dhp_protocol.errors import ResultInvalid, StoreUnavailable
+from dhp_protocol.errors import DHPError, ResultInvalid, StoreUnavailable
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import ApprovalRequest, CheckCapability, Complete, Dispatch, Redrive, Request
 from dhpd.engine.capabilities import capabilities_of, granted
@@ -30,15 +30,26 @@ class _Intent(msgspec.Struct):
     capabilities: msgspec.Raw
 
 
-def carry_out(engine: Engine, store: ModelStore, body: bytes, connection: int, now: Callable[[], Now]) -> None:
-    """One request, from the bytes to the engine's decision."""
+def carry_out(
+    engine: Engine, store: ModelStore, body: bytes, connection: int, now: Callable[[], Now], *, strange: bool = False
+) -> None:
+    """One request, from the bytes to the engine's decision. Only strangers send what is none."""
     try:
         request = decode_request(body, LIMITS.max_depth)
     except RequestFault as fault:
-        raise AssertionError(f"a simulated client sends good requests: {fault}") from fault
+        if not strange:
+            raise AssertionError(f"a simulated client sends good requests: {fault}") from fault
+        engine.reply(Address(connection, fault.request_id, False), fault.error)
+        return
     to = Address(connection, request.id, False)
     if isinstance(request, Dispatch):
-        prepared = prepare_dispatch(request, LIMITS)
+        try:
+            prepared = prepare_dispatch(request, LIMITS)
+        except DHPError as error:
+            if not strange:
+                raise
+            engine.reply(to, error)
+            return
         _load(engine, store, prepared, now)
         engine.execute(prepared, to, now())
         return
@@ -94,10 +105,11 @@ def _granted(engine: Engine, store: ModelStore, request: CheckCapability) -> boo
 
 
 def now_of(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    raise AssertionError("the model store never waits")
+    """The result of a coroutine that waits for nothing; where it lets others have a turn, nobody wants one."""
+    while True:
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        assert waits_for is None, "the model store never waits"

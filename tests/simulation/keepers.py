@@ -6,9 +6,15 @@ Owns what is done from outside: dispatch, cancel, suspend, resume, more budget, 
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+from dhpd.engine.arriving import Arrival
+
 from .checks import Checks
-from .clients import DOMAIN, KINDS, RESOURCES, Client
+from .clients import DOMAIN, KINDS, NOT_NOW, RESOURCES, Client
 from .daemon import SimulatedDaemon
+from .desk import LIMITS
+from .violations import require
 from .world import World
 
 _MAX_REDRIVES = 3
@@ -32,25 +38,25 @@ class Dispatcher(Client):
         if not self.left:
             return
         self.left -= 1
-        capabilities = {DOMAIN: [RESOURCES[0]]} if self.world.chance(50) else {}
+        capabilities = {DOMAIN: [RESOURCES[0]]} if self.dice.chance(50) else {}
         request: dict[str, Any] = {
             "op": "dispatch",
-            "kind": self.world.random.choice(KINDS),
+            "kind": self.dice.choice(KINDS),
             "inputs": {"number": self.left, "of": self.name},
             "budget": self._budget(),
             "capabilities": capabilities,
-            "output_schema": {"not": {"required": ["bad"]}} if self.world.chance(30) else {},
-            "priority": self.world.between(0, 9),
+            "output_schema": {"not": {"required": ["bad"]}} if self.dice.chance(30) else {},
+            "priority": self.dice.between(0, 9),
             "keep_checkpoints": 1 + self.left % 4,
-            "delay_ms": self.world.between(0, 400) if self.world.chance(30) else 0,
+            "delay_ms": self.dice.between(0, 400) if self.dice.chance(30) else 0,
         }
-        if self.dispatched and self.world.chance(40):
-            request["parent"] = self.world.random.choice(self.dispatched)
+        if self.dispatched and self.dice.chance(40):
+            request["parent"] = self.dice.choice(self.dispatched)
         self._send_dispatch(request)
-        self.later(self.world.between(20, 600), self._dispatch)
+        self.later(self.dice.between(20, 600), self._dispatch)
 
     def _budget(self) -> dict[str, Any]:
-        between, chance = self.world.between, self.world.chance
+        between, chance = self.dice.between, self.dice.chance
         caps: dict[str, tuple[int, Callable[[], Any]]] = {
             "max_attempts": (100, lambda: between(2, 6)),
             "max_steps": (40, lambda: between(2, 12)),
@@ -72,30 +78,32 @@ class Dispatcher(Client):
             elif said["error"]["code"] in ("wrong_state", "not_found"):  # The parent has ended, or is forgotten.
                 self._send_dispatch({name: value for name, value in request.items() if name != "parent"})
             else:
-                self.later(self.world.between(20, 300), lambda: self._send_dispatch(request))
+                self.later(self.dice.between(20, 300), lambda: self._send_dispatch(request))
 
         self.ask(request, answered)
 
     def _wait(self, handoff: str) -> None:
         def answered(said: dict[str, Any]) -> None:
             status = said["status"] if said["ok"] else ""
-            if status == "dead" and self._redrives.get(handoff, 0) < _MAX_REDRIVES and self.world.chance(60):
+            if status == "dead" and self._redrives.get(handoff, 0) < _MAX_REDRIVES and self.dice.chance(60):
                 self._redrives[handoff] = self._redrives.get(handoff, 0) + 1
-                self.later(self.world.between(0, 500), lambda: self._redrive(handoff))
+                self.later(self.dice.between(0, 500), lambda: self._redrive(handoff))
             elif status in ("completed", "cancelled", "dead"):
                 self.ended.add(handoff)
                 self._insist({"op": "ack", "handoff": handoff}, lambda said: self._forget(handoff))
+            elif not said["ok"] and said["error"]["code"] == "not_found":
+                self.ended.add(handoff)  # What was said in its former life, and came late, has ended this one.
             else:
-                if status == "suspended" and self.world.chance(20):
-                    self.ask({"op": "resume", "handoff": handoff}, lambda said: None)
-                self.later(self.world.between(10, 200), lambda: self._wait(handoff))
+                if status == "suspended" and self.dice.chance(20):
+                    self.ask({"op": "resume", "handoff": handoff, "force": True}, lambda said: None)
+                self.later(self.dice.between(10, 200), lambda: self._wait(handoff))
 
         self.ask({"op": "result", "handoff": handoff, "wait_ms": 1_500}, answered)
 
     def _forget(self, handoff: str) -> None:
         """Some of what has ended is removed, and asked for again."""
         request = self._requests[handoff]
-        if request["op"] == "dispatch" and self.world.chance(15):
+        if request["op"] == "dispatch" and self.dice.chance(15):
             self._requests[handoff] = {**request, "op": "dispatched twice"}
             self.ended.discard(handoff)
             self._insist({"op": "forget", "handoff": handoff}, lambda said: self._send_dispatch(request))
@@ -110,7 +118,7 @@ class Dispatcher(Client):
         """More of some of the caps that the handoff has."""
         amounts = {"max_usd": 0.5, "max_steps": 2, "max_wallclock_ms": 3_000, "max_attempts": 1, "stall_ms": 200}
         return {
-            cap: amounts[cap] for cap in self._requests[handoff]["budget"] if cap in amounts and self.world.chance(60)
+            cap: amounts[cap] for cap in self._requests[handoff]["budget"] if cap in amounts and self.dice.chance(60)
         }
 
     def _nonce(self) -> str:
@@ -121,24 +129,29 @@ class Dispatcher(Client):
         """The same request again while the store fails."""
 
         def answered(said: dict[str, Any]) -> None:
-            if not said["ok"] and said["error"]["code"] == "store_unavailable":
-                self.later(self.world.between(10, 300), lambda: self.ask(request, answered))
+            if not said["ok"] and said["error"]["code"] in NOT_NOW:
+                self.later(self.dice.between(10, 300), lambda: self.ask(request, answered))
             else:
                 then(said)
 
         self.ask(request, answered)
 
     def _look(self) -> None:
+        if self.world.faults.over:  # It only waits for the ends now.
+            return
         if self.dispatched:
-            handoff = self.world.random.choice(self.dispatched)
-            draw = self.world.between(0, 99)
+            handoff = self.dice.choice(self.dispatched)
+            draw = self.dice.between(10, 99)
             request: dict[str, Any] = {"op": "status", "handoff": handoff}
-            if draw < 4:
-                request = {"op": "cancel", "handoff": handoff, "children": draw < 2}
-            elif draw < 10:
+            if fault := self.world.strikes("cancel"):
+                request = {"op": "cancel", "handoff": handoff, "children": fault.chance(50)}
+            elif fault := self.world.strikes("suspend"):
                 request = {"op": "suspend", "handoff": handoff, "reason": "from outside"}
-                if draw < 7:
-                    request["wake_ms"] = self.world.between(0, 2_000)
+                if fault.chance(50):
+                    request["wake_ms"] = fault.between(0, 2_000)
+            elif self.world.strikes("export"):
+                self._export(handoff)
+                return
             elif draw < 20:
                 request = {"op": "history", "handoff": handoff}
             elif draw < 30:
@@ -148,7 +161,23 @@ class Dispatcher(Client):
             elif draw < 42 and (more := self._more(handoff)):
                 request = {"op": "budget_add", "handoff": handoff, "add": more, "nonce": self._nonce()}
             self._insist(request, lambda said: None)
-        self.later(self.world.between(50, 500), self._look)
+        self.later(self.dice.between(50, 500), self._look)
+
+    def _export(self, handoff: str) -> None:
+        """Takes it along, as if to another daemon: the bundle is one that can be taken up there. Then it goes on here after all."""
+        bundle = Arrival(LIMITS)
+
+        def answered(said: dict[str, Any]) -> None:
+            if said["ok"]:
+                bundle.take(msgspec.json.encode(line) for line in said["records"])
+                if said["next"] is not None:
+                    self._insist({"op": "export", "handoff": handoff, "after": said["next"]}, answered)
+                    return
+                require(bundle.whole, f"a bundle of {handoff[:8]} ends early")
+            self._insist({"op": "resume", "handoff": handoff, "force": True}, lambda said: None)
+
+        self._insist({"op": "export", "handoff": handoff}, answered)
+        self.later(self.dice.between(50, 500), self._look)
 
 
 class Approver(Client):
@@ -161,19 +190,19 @@ class Approver(Client):
 
     def _look(self) -> None:
         request: dict[str, Any] = {"op": "approvals", "limit": 50}
-        if self.world.chance(50):
+        if self.dice.chance(50):
             request["status"] = "open"
         self.ask(request, self._found)
-        self.later(self.world.between(200, 1_500), self._look)
+        self.later(self.dice.between(200, 1_500), self._look)
 
     def _found(self, said: dict[str, Any]) -> None:
         for view in said["approvals"] if said["ok"] else ():
-            if view["decision"] is None and self.world.chance(50):
-                self.later(self.world.between(0, 1_000), lambda name=view["approval"]: self._decide(name))  # type: ignore[misc]
-            elif self.world.chance(5):
+            if view["decision"] is None and self.dice.chance(50):
+                self.later(self.dice.between(0, 1_000), lambda name=view["approval"]: self._decide(name))  # type: ignore[misc]
+            elif self.dice.chance(5):
                 self._decide(view["approval"])
 
     def _decide(self, approval: str) -> None:
-        decision = self.world.random.choice(("approve", "approve", "deny"))
+        decision = self.dice.choice(("approve", "approve", "deny"))
         request = {"op": "approval_decide", "approval": approval, "decision": decision, "note": "simulated"}
         self.ask(request, lambda said: None)

@@ -1,114 +1,128 @@
-"""Simulation by command: `python -m tests.simulation.run --seeds 1000 [--from N] [--seed N]`.
+"""Simulation by command: `python -m tests.simulation.run --seeds 1000 [--from N]`, or `--seed N` for one world.
 
-A failing seed is printed, and replays exactly with `--seed`.
+Worlds are small ones, and every tenth a big one. All processors work, each on its own seeds: which those are, and so what comes
+of it, depends on nothing else. A failing world is shrunk, and the command is printed that plays the small one again.
 """
 
 import argparse
+import multiprocessing
+import queue
 import sys
 import time
-import traceback
+from typing import Any
 
-from .checks import Checks
-from .clients import Client
-from .daemon import SimulatedDaemon
-from .keepers import Approver, Dispatcher
-from .store_model import ModelStore
-from .workers import Worker
-from .world import NO_FAULTS, Faults, World
+from msgspec.structs import replace
 
-CHAOS_MS = 25_000
-QUIET_MS = 120_000
-ANSWERED_WITHIN_MS = 20_000
-WORKERS = 4
-HANDOFFS = 12
+from .play import BIG, SIZES, SMALL, Case, case_of, play
+from .shrinking import failure_of, replay_command, shrink
+
+PROGRESS_EVERY_S = 10.0
+TELL_EVERY_S = 1.0
+SHRUNK_PER_PROCESS = 3
+"""Where everything fails, a few shrunk worlds say as much as many."""
+BIG_EVERY = 10
 
 
-class Stuck(AssertionError):
-    """After the faults ended, something that was dispatched did not end."""
-
-
-def simulate(seed: int, faults: Faults | None = None) -> dict[str, int]:
-    """One run: a time of faults, then quiet, in which all that was dispatched must end. Gives what happened, counted."""
-    world = World(seed, faults if faults is not None else Faults())
-    checks = Checks(world)
-    store = ModelStore()
-    daemon = SimulatedDaemon(world, store, checks)
-    dispatcher = Dispatcher(world, daemon, checks, "dispatcher#0", HANDOFFS)
-    workers = [Worker(world, daemon, checks, f"worker{i}#0") for i in range(WORKERS)]
-    approver = Approver(world, daemon, checks, "approver#0")
-    births = WORKERS
-
-    def trouble() -> None:
-        nonlocal births
-        if world.chance(world.faults.daemon_pause * 10) and daemon.up:
-            daemon.pause()
-        if world.chance(world.faults.crash * 5) and daemon.up:
-            daemon.crash()
-        if world.chance(world.faults.wall_clock_step):
-            world.set_wall_clock()
-            checks.disturbed()
-        for index, worker in enumerate(workers):
-            if not worker.alive:
-                births += 1
-                workers[index] = Worker(world, daemon, checks, f"worker{index}#{births}")
-        world.at(1_000, trouble)
-
-    world.at(500, trouble)
-    start_ms = world.now_ms
-    while world.now_ms < start_ms + CHAOS_MS and world.step():
-        pass
-    world.faults = NO_FAULTS
-    ended = False
-    while world.now_ms < start_ms + CHAOS_MS + QUIET_MS and world.step():
-        if daemon.working:
-            checks.overdue()
-        ended = not dispatcher.left and len(dispatcher.ended) == HANDOFFS
-        if ended:
-            break
-    checks.read(store)
-    if not ended:
-        open_ones = {
-            handoff[:8]: checks.stories[handoff].last
-            for handoff in dispatcher.dispatched
-            if handoff not in dispatcher.ended
-        }
-        raise Stuck(f"{len(dispatcher.ended)} of {HANDOFFS} ended; open: {open_ones}")
-    _all_answered(world, [dispatcher, approver, *workers])
-    return checks.counts
-
-
-def _all_answered(world: World, clients: list[Client]) -> None:
-    """Whoever has asked gets an answer, waiters too, in a while after the faults ended."""
-    asked = [(client, name) for client in clients if client.alive for name in client.unanswered()]
-    until_ms = world.now_ms + ANSWERED_WITHIN_MS
-    while world.now_ms < until_ms and world.step():
-        asked = [(client, name) for client, name in asked if client.waits_for(name)]
-        if not asked:
-            return
-    raise Stuck(f"never answered: {[client.checks.requests[name] for client, name in asked]}")
+def usual_case(seed: int) -> Case:
+    """The world of this seed in a long run."""
+    return case_of(seed, SMALL if seed % BIG_EVERY else BIG)
 
 
 def main() -> int:
+    options = _options()
+    if options.seed is not None:
+        return _one(_case(options))
+    return _many(options.first, options.seeds, options.processes)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Runs simulated worlds and checks the invariants after each step.")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
-    parser.add_argument("--seed", type=int, help="only this one, with a traceback")
-    options = parser.parse_args()
-    if options.seed is not None:
-        for name, count in sorted(simulate(options.seed).items()):
-            print(f"{count:7} {name}")
-        return 0
-    failures = 0
-    began = time.monotonic()
-    for seed in range(options.first, options.first + options.seeds):
+    parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count(), help="how many at once")
+    one = parser.add_argument_group("one world")
+    one.add_argument("--seed", type=int, help="only this one, with a traceback where it fails")
+    one.add_argument("--size", choices=SIZES, default=None, help="what the world is like (as in a long run)")
+    one.add_argument("--handoffs", type=int)
+    one.add_argument("--workers", type=int)
+    one.add_argument("--chaos-ms", type=int, help="how long things go wrong")
+    one.add_argument("--only-faults", help="names of the faults that strike, with commas between them, or none")
+    one.add_argument("--no-stranger", action="store_true", help="nobody sends garbage")
+    return parser.parse_args()
+
+
+def _case(options: argparse.Namespace) -> Case:
+    case = usual_case(options.seed) if options.size is None else case_of(options.seed, SIZES[options.size])
+    given = {name: getattr(options, name) for name in ("handoffs", "workers", "chaos_ms")}
+    case = replace(case, **{name: value for name, value in given.items() if value is not None})
+    if options.only_faults is not None:
+        names = () if options.only_faults == "none" else tuple(options.only_faults.split(","))
+        case = replace(case, only=names)
+    return replace(case, stranger=not options.no_stranger)
+
+
+def _one(case: Case) -> int:
+    outcome = play(case)
+    for name, count in sorted(outcome.counts.items()):
+        print(f"{count:7} {name}")
+    print(f"faults: {', '.join(outcome.struck)}")
+    return 0
+
+
+def _many(first: int, seeds: int, processes: int) -> int:
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.Queue()
+    processes = max(1, min(processes, seeds))
+    workers = [
+        context.Process(target=_work, args=(first + number, first + seeds, processes, told), daemon=True)
+        for number in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    began = shown = time.monotonic()
+    done = failed = 0
+    while done < seeds:
         try:
-            simulate(seed)
-        except Exception as error:
-            failures += 1
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            print(f"seed {seed}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})", flush=True)
-    print(f"{options.seeds} seeds, {failures} failed, {time.monotonic() - began:.1f} s")
-    return 1 if failures else 0
+            played, line = told.get(timeout=PROGRESS_EVERY_S)
+        except queue.Empty:
+            if any(worker.exitcode for worker in workers):
+                print("a process has died: the run is not whole", flush=True)
+                return 1
+            continue
+        done += played
+        if line is not None:
+            failed += 1
+            print(line, flush=True)
+        now = time.monotonic()
+        if now - shown >= PROGRESS_EVERY_S:
+            shown = now
+            print(f"{done} of {seeds} worlds, {failed} failed, {done / (now - began):.0f} a second", flush=True)
+    for worker in workers:
+        worker.join()
+    print(f"{seeds} worlds from seed {first} on, {failed} failed, {time.monotonic() - began:.1f} s")
+    return 1 if failed else 0
+
+
+def _work(first: int, end: int, step: int, told: Any) -> None:
+    """Every `step`-th seed from `first` on: tells how many were played, and of each that failed."""
+    played, shrunk, since = 0, 0, time.monotonic()
+    for seed in range(first, end, step):
+        case = usual_case(seed)
+        failure = failure_of(case)
+        played += 1
+        if failure is not None:
+            line = f"seed {seed}: {failure.message}\n  {replay_command(case)}"
+            if shrunk < SHRUNK_PER_PROCESS:
+                shrunk += 1
+                small = shrink(case, failure)
+                line += f"\n  shrunk ({small.attempts} worlds tried): {replay_command(small.case)}"
+            told.put((played, line))
+            played = 0
+        elif time.monotonic() - since >= TELL_EVERY_S:
+            since = time.monotonic()
+            told.put((played, None))
+            played = 0
+    told.put((played, None))
 
 
 if __name__ == "__main__":

@@ -47,9 +47,10 @@ class ModelStore:
     """`rows` is all that was ever written, for whoever checks; what a daemon can read of it is `left`."""
 
     durability = "nothing: it is a model"
-    full = False
 
     def __init__(self) -> None:
+        self.full = False
+        self.room = True
         self.rows: dict[int, Row] = {}
         self.left: dict[int, Row] = {}
         self.facts: dict[str, bytes] = {}
@@ -57,15 +58,15 @@ class ModelStore:
         self.covered = 0
         self.purged_fence = 0
         self.prunes_by_itself = True
+        self.pruned: list[int] = []
+        """Positions of the rows that have gone, for whoever takes them out of here."""
+        self.head = 0
         self._surplus: set[str] = set()  # Of these handoffs checkpoints may have been replaced.
         self._forgotten: dict[int, str] = {}  # By the record at this position.
+        self._chains: dict[str, list[int]] = {}  # The positions of each handoff's rows that are left.
         self.outcome = Outcome.KEPT
         self.settle_failures = 0
         self.unreadable = False
-
-    @property
-    def head(self) -> int:
-        return max(self.rows, default=0)
 
     async def load(self) -> Loaded:
         facts = [_decode_facts(raw) for raw in self.facts.values()]
@@ -108,6 +109,8 @@ class ModelStore:
                 entry.payload,
                 entry.record.seq if isinstance(entry.record, Checkpointed) else 0,
             )
+            self._chains.setdefault(entry.handoff, []).append(entry.position)
+            self.head = entry.position
             if isinstance(entry.record, Forgotten):
                 self.facts.pop(entry.handoff, None)
                 self._forgotten[entry.position] = entry.handoff
@@ -133,7 +136,7 @@ class ModelStore:
         return self.head
 
     async def find_room(self) -> None:
-        pass
+        self.full = not self.room
 
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
         self._readable()
@@ -219,21 +222,24 @@ class ModelStore:
 
     def _prune(self, covered: int, first_in_use: Callable[[str], int | None]) -> int:
         """Takes away whatever may go."""
-        replaced: dict[str, int] = {}
-        for handoff in self._surplus & self.facts.keys():
+        gone: list[int] = []
+        void = {handoff: at for at, handoff in self._forgotten.items() if at <= covered}
+        for handoff, at in void.items():
+            gone += self._take_away(handoff, lambda row, at=at: row.position <= at)
+            del self._forgotten[at]
+        for handoff in sorted(self._surplus & self.facts.keys()):
             in_use = first_in_use(handoff)
-            up_to = replaced_seq(_decode_facts(self.facts[handoff]))
-            replaced[handoff] = up_to if in_use is None else min(up_to, in_use - 1)
-        void = {handoff: at for at, handoff in sorted(self._forgotten.items()) if at <= covered}
-        if not void and not any(replaced.values()):
-            return 0
-        doomed = []
-        for position, row in self.left.items():
-            if position <= void.get(row.handoff, 0) or (
-                position <= covered and 0 < row.seq <= replaced.get(row.handoff, 0)
-            ):
-                doomed.append(position)
-        for position in doomed:
+            replaced = replaced_seq(_decode_facts(self.facts[handoff]))
+            up_to = replaced if in_use is None else min(replaced, in_use - 1)
+            gone += self._take_away(handoff, lambda row, up_to=up_to: row.position <= covered and 0 < row.seq <= up_to)
+            if not any(0 < self.left[position].seq <= replaced for position in self._chains[handoff]):
+                self._surplus.discard(handoff)
+        self.pruned += gone
+        return len(gone)
+
+    def _take_away(self, handoff: str, doomed: Callable[[Row], bool]) -> list[int]:
+        gone = [position for position in self._chains[handoff] if doomed(self.left[position])]
+        for position in gone:
             del self.left[position]
-            self._forgotten.pop(position, None)
-        return len(doomed)
+        self._chains[handoff] = [position for position in self._chains[handoff] if position in self.left]
+        return gone

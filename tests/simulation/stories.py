@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from .contract_stories import ContractStory, require
+from .contract_stories import ContractStory
 from .store_model import Row
+from .violations import require
 
 FINAL = ("completed", "cancelled", "dead")
 _LIVE = ("pending", "running", "orphaned", "suspended")
@@ -29,6 +30,7 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     "dead": _LIVE,
     "redriven": ("dead",),
     "acked": FINAL,
+    "exported": ("suspended", *FINAL),
     "forgotten": FINAL,
     "result_refused": ("running",),
     "effect_begun": ("running",),
@@ -86,7 +88,8 @@ class Story(ContractStory):
         self.fence = record["fence"]
         self.seq = 0
         self.n = 1
-        self.forgotten = False
+        self.forgotten = self.detached = False
+        self.session = ""
         self._keep(row, "dispatched")
 
     @property
@@ -121,7 +124,8 @@ class Story(ContractStory):
 
     def _check_place(self, kind: str, record: dict[str, Any]) -> None:
         final = self.status in FINAL
-        require(self.status in FOLLOWS[kind], f"invariant {4 if final else 1}: {kind} while {self.status}")
+        again = kind == "suspended" == self.status and record.get("reason") == "exported"
+        require(again or self.status in FOLLOWS[kind], f"invariant {4 if final else 1}: {kind} while {self.status}")
         if kind == "spent" and "by" not in record:
             require(self.status == "running", f"its own spending while {self.status}")
         require(not self.must_die or kind == "dead", f"invariant 6: {kind} though a cap on tries is used up")
@@ -152,6 +156,8 @@ class Story(ContractStory):
     def _claimed(self, row: Row, record: dict[str, Any]) -> None:
         require(record["fence"] not in self.holders, "invariant 1: one fence, two holders")
         self.holders[record["fence"]] = record["worker"]
+        self.detached = record.get("detached", False)
+        self.session = record.get("session", "")
         self.first_claimed_ms = self.first_claimed_ms or record["at_ms"]
 
     def _checkpointed(self, row: Row, record: dict[str, Any]) -> None:
@@ -204,4 +210,4 @@ class Story(ContractStory):
     def _released(self, row: Row, record: dict[str, Any]) -> None:
         """Costs nothing."""
 
-    _cancelled = _acked = _released
+    _cancelled = _acked = _exported = _released

@@ -28,7 +28,7 @@ def test_a_cap_of_an_ancestor_that_is_passed_over_is_caught(monkeypatch: pytest.
     monkeypatch.setattr(
         budget_operations, "refused_at_a_cap", lambda facts, ancestors, amounts: right(facts, (), amounts)
     )
-    assert caught()
+    assert caught(1)
 
 
 def test_a_spend_that_counts_again_when_it_is_sent_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_a_spend_that_counts_again_when_it_is_sent_again_is_caught(monkeypatch: 
 def test_spending_that_only_some_of_the_ancestors_keep_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (journal, store_model):
         monkeypatch.setattr(module, "bound_to", lambda handoffs, entries: handoffs)
-    assert caught()
+    assert caught(30, poison=30)
 
 
 def test_a_spend_answered_before_its_commit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_an_approval_that_is_not_used_up_is_caught(monkeypatch: pytest.MonkeyPat
 
 def test_an_approval_that_outlives_the_work_it_was_asked_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "without_open_approvals", lambda handoff, at_ms: handoff)
-    assert caught()
+    assert caught(1)
 
 
 def test_an_effect_that_is_new_to_a_second_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +104,13 @@ def test_a_cap_on_time_that_only_a_look_enforces_is_caught(monkeypatch: pytest.M
         return right(replace(handoff, budget=replace(handoff.budget, max_wallclock_ms=None)), wall_ms)
 
     monkeypatch.setattr(ledger, "next_wall_ms", wrong)
-    assert caught()
+    assert caught(8)
 
 
 def test_a_sleeper_that_only_a_look_wakes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     right = ledger.next_wall_ms
     monkeypatch.setattr(ledger, "next_wall_ms", lambda handoff, wall_ms: right(replace(handoff, wake_at_ms=0), wall_ms))
-    assert caught()
+    assert caught(1)
 
 
 def test_a_stall_that_counts_as_a_failure_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
