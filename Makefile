@@ -3,19 +3,29 @@
 #   make demo                 a worker is killed mid-work and a standby finishes; ARGS='--pages 20' and the like are passed on
 #   make test                 every test, lint and types among them; ARGS='-k fence' and the like are passed on
 #   make lint                 lint, format and types alone
+#   make audit                what comes along with dhpd: licences, and known vulnerabilities as far as the index can be asked
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
+#   make check-restart        how 500 clients with live leases come back when their daemon is restarted; ARGS='--ttl-ms 2000' and the like
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
+#   make check-abuse          the same beside strangers who abuse the daemon in every way, and what memory that takes
+#   make soak MINUTES=10      a steady load, and whether memory, log and file stay as they are; how it extrapolates to a day
+#   make check-handshakes     what TLS costs, and how long a ping takes beside a storm of handshakes and beside long answers
 #   make bench                ours beside the peers and the limits of the machine: some minutes; figures and picture in .bench/
+#   make ordeal               dhp chaos at full size: 300 handoffs, a worker killed every second for two minutes, the daemon five times
+#   make check-reliability    kill to resume, work done twice, work taken without need: a quarter of an hour; ARGS=--quick for two minutes
 #   make simulate SEEDS=1000  the simulation over that many seeds, on all cores; FROM=N is the first one
+#   make fuzz SECONDS=600     random bytes for everything that reads them from strangers, with fresh seeds; failures are kept in .fuzz
 #   make clean                removes what the others made
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 200
+MINUTES ?= 10
+SECONDS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint check-times check-pings bench simulate clean
+.PHONY: demo test lint audit check-times check-restart check-pings check-abuse soak check-handshakes bench ordeal check-reliability simulate fuzz clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -28,21 +38,45 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+audit: $(STAMP)
+	@$(BIN)/python -m tests.security.audit
+
 check-times: $(STAMP)
 	@$(BIN)/python bench/check_times.py $(ARGS)
+
+check-restart: $(STAMP)
+	@$(BIN)/python bench/restarts.py $(ARGS)
 
 check-pings: $(STAMP)
 	@$(BIN)/python bench/pings.py $(ARGS)
 	@$(BIN)/python bench/crowds.py
 
+check-abuse: $(STAMP)
+	@$(BIN)/python bench/pings.py --abuse $(ARGS)
+
+soak: $(STAMP)
+	@$(BIN)/python bench/soak.py --minutes $(MINUTES) $(ARGS)
+
+check-handshakes: $(STAMP)
+	@$(BIN)/python bench/handshakes.py
+
 bench: $(STAMP)
 	@$(BIN)/python bench/run.py --json .bench/figures.json --picture .bench/figures.png $(ARGS)
+
+ordeal: $(STAMP)
+	@$(BIN)/dhp chaos --handoffs 300 --workers 6 --seconds 120 --kill-every-ms 1000 --daemon-kills 5 $(ARGS)
+
+check-reliability: $(STAMP)
+	@$(BIN)/python -m bench.reliability $(ARGS)
 
 simulate: $(STAMP)
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(if $(FROM),--from $(FROM)) $(ARGS)
 
+fuzz: $(STAMP)
+	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
+
 clean:
-	@rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out
+	@rm -rf $(VENV) .bench .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A candidate counts only if it runs, is new enough and can make environments: a name on PATH may do none of it.

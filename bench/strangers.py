@@ -2,19 +2,22 @@
 
 Run as a process of its own (`Stranger`). Owns what is sent: well-formed requests that are as dear to take in as a
 stranger could make them, without end. Of one kind of stranger (`KINDS`) each has a connection, and sends a few at a time; of
-the other (`CROWDS`) each has many connections, and sends bursts on all of them at once, as fast as they are taken.
+another (`CROWDS`) each has many connections, and sends bursts on all of them at once, as fast as they are taken. A third kind
+(`ABUSES`) doesn't mean to be answered: it says nothing, nonsense, too much or too little, at a rate that is stated.
 """
 
 import itertools
 import os
 import random
 import selectors
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -261,8 +264,112 @@ def flood(address: str, connections: int, talk: Callable[[WireClient], list[Said
                     key.data[1] = (at + sock.send(data[at : at + PIECE_BYTES])) % len(data)
 
 
+# --- abuse -----------------------------------------------------------------------------------------------------------
+
+MIB = 1024 * 1024
+ALL_ABUSES = "all-at-once"
+ABUSE_EVERY_S = 0.01
+AGAIN_PER_S = 20
+"""So many whom the daemon has closed come again in a second."""
+
+
+class Abuse(NamedTuple):
+    """What is said on each of the connections, again and again; `bytes_per_s` is what it comes to on all of them together.
+
+    `new_per_s`: so many of them are closed in a second and others opened, those first that the daemon has closed.
+    """
+
+    connections: int
+    bytes_per_s: int
+    said: bytes
+    new_per_s: int = 0
+
+
+def asks(op: str, **members: Any) -> bytes:
+    return frame({"op": op, "id": 1, **members}, counted=True)
+
+
+LONG_FRAME = b'8388000 {"op":"dispatch","kind":"bad","inputs":{"x":"' + b"x" * 8_387_000
+
+ABUSES: dict[str, Abuse] = {
+    "idle": Abuse(1_000, 0, b"", new_per_s=50),
+    "endless-lines": Abuse(20, 4 * MIB, b"x" * 65_536),
+    "endless-requests": Abuse(20, 4 * MIB, b'{"op":"' + b"x" * 65_536),
+    "garbage": Abuse(20, MIB, random.Random(1).randbytes(65_536)),
+    "huge-counts": Abuse(20, MIB, b"9999999999 {}\n" * 100 + b"99999999999999 {}\n", new_per_s=50),
+    "deaf": Abuse(100, MIB // 32, asks("stats") + asks("list") + asks("history", handoff="0" * 64)),
+    "deaf-watchers": Abuse(100, MIB // 128, asks("watch", after=0)),
+    "unfinished": Abuse(60, 32 * MIB, LONG_FRAME),
+    "unfinished-lines": Abuse(60, 32 * MIB, b'{"op":"ping","x":"' + b"x" * 8_000_000),
+    "waits": Abuse(100, MIB // 4, asks("claim", worker="w", kinds=[f"k{n}" for n in range(64)], wait_ms=LONG_MS)),
+}
+
+
+class Abuser:
+    """One kind of abuse: `act` goes on with it for a moment."""
+
+    def __init__(self, address: str, abuse: Abuse) -> None:
+        self._address = address
+        self._abuse = abuse
+        self._sockets = [self._open() for _ in range(abuse.connections)]
+        self._said = [0] * abuse.connections
+        self._next = 0
+        self._closed: set[int] = set()
+        self._allowed_bytes = self._allowed_new = 0.0
+
+    def act(self, passed_s: float) -> None:
+        self._allowed_bytes = min(self._allowed_bytes, 0.0) + passed_s * self._abuse.bytes_per_s
+        for _ in self._sockets if self._abuse.said else ():
+            if self._allowed_bytes <= 0:
+                break
+            self._say(self._next)
+            self._next = (self._next + 1) % len(self._sockets)
+        self._allowed_new = min(self._allowed_new + passed_s * (self._abuse.new_per_s or AGAIN_PER_S), 10.0)
+        while self._allowed_new >= 1 and (self._closed or self._abuse.new_per_s):
+            self._allowed_new -= 1
+            self._renew(self._closed.pop() if self._closed else self._next)
+            self._next = (self._next + 1) % len(self._sockets)
+
+    def _say(self, number: int) -> None:
+        said = self._abuse.said
+        at = self._said[number] % len(said)
+        try:
+            sent = self._sockets[number].send(said[at : at + PIECE_BYTES])
+        except BlockingIOError:
+            return
+        except OSError:  # It was closed: so it comes again.
+            self._closed.add(number)
+            return
+        self._said[number] += sent
+        self._allowed_bytes -= sent
+
+    def _renew(self, number: int) -> None:
+        self._sockets[number].close()
+        self._sockets[number] = self._open()
+        self._said[number] = 0
+
+    def _open(self) -> socket.socket:
+        opened = open_socket(self._address)
+        opened.setblocking(False)
+        return opened
+
+
+def abuse(address: str, kinds: list[str]) -> None:
+    abusers = [Abuser(address, ABUSES[kind]) for kind in kinds]
+    print("talking", flush=True)
+    last_s = time.monotonic()
+    while True:
+        time.sleep(ABUSE_EVERY_S)
+        now_s = time.monotonic()
+        for abuser in abusers:
+            abuser.act(now_s - last_s)
+        last_s = now_s
+
+
 def main(address: str, kind: str) -> None:
     sys.set_int_max_str_digits(0)
+    if kind in (*ABUSES, ALL_ABUSES):
+        abuse(address, list(ABUSES) if kind == ALL_ABUSES else [kind])
     if kind in CROWDS:
         flood(address, *CROWDS[kind])
     with WireClient(address) as client:

@@ -56,13 +56,18 @@ from .exceptions import (
     IntegrityError,
     NotConnected,
     NothingToClaim,
+    NotSpooled,
     Suspended,
     TaskEnded,
+    TokenUnreadable,
+    Untrusted,
     WrongLoop,
 )
+from .keepable import Checkpointed, Spent
 from .leaving import exit_on_sigterm
 from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
 from .spending import Headroom
+from .spool import Spooled
 from .task import Task
 from .watching import Watch, WatchEvent
 
@@ -83,6 +88,7 @@ __all__ = [
     "CapabilityDenied",
     "CheckpointConflict",
     "CheckpointPage",
+    "Checkpointed",
     "Client",
     "ClientClosed",
     "ClientError",
@@ -105,20 +111,25 @@ __all__ = [
     "NotConnected",
     "NotFound",
     "NotPrimary",
+    "NotSpooled",
     "NothingToClaim",
     "OutOfOrder",
     "Overloaded",
     "Result",
     "ResultInvalid",
     "SchemaInvalid",
+    "Spent",
+    "Spooled",
     "StateAt",
     "StoreUnavailable",
     "Suspended",
     "Task",
     "TaskEnded",
+    "TokenUnreadable",
     "TooLarge",
     "Unauthenticated",
     "UnknownOp",
+    "Untrusted",
     "Watch",
     "WatchEvent",
     "WrongLoop",

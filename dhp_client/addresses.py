@@ -11,8 +11,10 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from .exceptions import BadAddress
+from .trust import Trust, trust_from, why_untrusted
 
 DEFAULT_PORT = 8471
 ENVIRONMENT_VARIABLE = "DHP_CONNECT"
@@ -30,8 +32,28 @@ class TcpAddress:
     host: str
     port: int
 
+    scheme: ClassVar = "tcp"
+
     def __str__(self) -> str:
-        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class TlsAddress(TcpAddress):
+    """A daemon behind a TCP port that speaks TLS."""
+
+    trust: Trust
+
+    scheme: ClassVar = "tls"
+
+    @property
+    def server_name(self) -> str:
+        """The name that its certificate must hold."""
+        return self.trust.server_name or self.host
+
+    def __str__(self) -> str:
+        return super().__str__()
 
 
 @dataclass(frozen=True)
@@ -60,24 +82,26 @@ AddressLike = str | os.PathLike[str]
 
 
 def parse_addresses(
-    given: AddressLike | Iterable[AddressLike] | None, environment: Mapping[str, str] = os.environ
+    given: AddressLike | Iterable[AddressLike] | None,
+    environment: Mapping[str, str] = os.environ,
+    trust: Trust | None = None,
 ) -> list[Address]:
     """The addresses to try in turn. None means `$DHP_CONNECT`, else the directory `.dhp` where the program stands.
 
-    Relative paths are resolved now, so that a later chdir changes nothing. Raises `BadAddress`.
+    `trust` is what TLS goes by (None: what the environment says). Relative paths are resolved now, so that a later chdir changes nothing. Raises `BadAddress`.
     """
     if given is None:
         given = environment.get(ENVIRONMENT_VARIABLE) or os.path.join(os.curdir, DEFAULT_DIRECTORY)
     if isinstance(given, str | os.PathLike):
         given = [given]
-    addresses = [parse_address(address) for address in given]
+    addresses = [parse_address(address, trust) for address in given]
     if not addresses:
         raise BadAddress("There is no address to connect to: give at least one.")
     return addresses
 
 
-def parse_address(given: AddressLike) -> Address:
-    """One address: `tcp://HOST:PORT`, `unix:PATH`, or a directory."""
+def parse_address(given: AddressLike, trust: Trust | None = None) -> Address:
+    """One address: `tcp://HOST:PORT`, `tls://HOST:PORT`, `unix:PATH`, or a directory."""
     if not isinstance(given, str):
         given = os.fsdecode(given)
         _check_path(given)
@@ -89,9 +113,10 @@ def parse_address(given: AddressLike) -> Address:
     if separator and scheme == "tcp":
         return _tcp(given, rest)
     if separator and scheme == "tls":
-        raise BadAddress(f"{given}: this version speaks no TLS; use tcp:// on loopback, or unix:PATH.")
+        plain = _tcp(given, rest)
+        return TlsAddress(plain.host, plain.port, trust or trust_from())
     if separator and scheme != "unix":
-        raise BadAddress(f"{given}: an address begins with tcp:// or unix:, or is a directory.")
+        raise BadAddress(f"{given}: an address begins with tcp://, tls:// or unix:, or is a directory.")
     if given.startswith("unix:"):
         path = rest if separator else given.removeprefix("unix:")
         if not path:
@@ -107,6 +132,9 @@ def parse_address(given: AddressLike) -> Address:
 
 def unusable(address: Address, error: Exception) -> BadAddress | None:
     """What to say of a first failure at `address` that waiting won't mend; None where the daemon may just not be up yet."""
+    untrusted = why_untrusted(address, error) or why_untrusted(address, error.__cause__)
+    if untrusted is not None:
+        return untrusted
     if isinstance(error, socket.gaierror | UnicodeError):
         return BadAddress(f"{address}: there is no host of that name ({error}): check it, or give its number.")
     if not isinstance(error, OSError):
@@ -147,5 +175,6 @@ def _tcp(given: str, rest: str) -> TcpAddress:
     match = re.match(r"^(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@\s]+))(?::(?P<port>\d{1,5}))?\Z", rest)
     port = DEFAULT_PORT if match is None or match["port"] is None else int(match["port"])
     if match is None or not 0 < port < 65536:
-        raise BadAddress(f"{given}: write tcp://HOST:PORT, with an IPv6 address in brackets.")
+        scheme = given.partition("://")[0]
+        raise BadAddress(f"{given}: write {scheme}://HOST:PORT, with an IPv6 address in brackets.")
     return TcpAddress(match["v6"] or match["host"], port)

@@ -6,6 +6,9 @@ Owns exponential back-off with full jitter, so that clients that were cut off to
 import random
 from collections.abc import Callable
 
+SHARE_OF_TTL = 0.25
+"""Whoever has a lease waits for no more of its ttl before it tries again, so that it is back within half of it."""
+
 
 class Backoff:
     """Pauses of 0 to `first_ms`, then twice that, and so on up to `most_ms`; random over the whole range each time.
@@ -21,9 +24,9 @@ class Backoff:
         self._uniform = uniform
         self._reach_ms = first_ms
 
-    def next_ms(self) -> float:
-        """The pause before the next attempt."""
-        pause_ms = self._uniform(0, self._reach_ms)
+    def next_ms(self, *, at_most_ms: float = float("inf")) -> float:
+        """The pause before the next attempt; random over the whole range up to `at_most_ms` too."""
+        pause_ms = self._uniform(0, min(self._reach_ms, at_most_ms))
         self._reach_ms = min(self._most_ms, self._reach_ms * 2)
         return pause_ms
 

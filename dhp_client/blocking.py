@@ -4,11 +4,17 @@ Owns connecting them, and that a forked child closes them at whatever moment it 
 (`link`).
 """
 
+import contextlib
 import socket
-from typing import Any
+import ssl
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 from . import forking
-from .addresses import SocketAddress, TcpAddress
+from .addresses import SocketAddress, TcpAddress, TlsAddress
+from .trust import HANDSHAKE_WITHIN_MS
+
+S = TypeVar("S", bound="OwnTlsSocket")
 
 
 class OwnSocket(socket.socket):
@@ -23,8 +29,66 @@ class OwnSocket(socket.socket):
             forking.close_raw(self.fileno())
 
 
+class OwnTlsSocket(ssl.SSLSocket):
+    """The same over TLS: once it doesn't block, what can't be done now is a BlockingIOError, as with any socket.
+
+    `recv` is asked for more than a TLS record holds, so nothing decrypted stays behind that a selector wouldn't see.
+    """
+
+    def __new__(cls: type[S], *args: Any, **kwargs: Any) -> S:  # `ssl` makes it without calling its `__init__`.
+        made = super().__new__(cls, *args, **kwargs)
+        forking.on_fork_in_child(made)
+        return made
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        with _may_block():
+            return super().recv(buflen, flags)
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        with _may_block():
+            return super().send(data, flags)
+
+    def shutdown(self, how: int) -> None:
+        """Ends the sending side of the TCP connection alone, so that what comes can still be decrypted: `ssl` would give that up."""
+        if how == socket.SHUT_WR:
+            socket.socket.shutdown(self, how)
+        else:
+            super().shutdown(how)
+
+    def after_fork_in_child(self) -> None:
+        if self.fileno() >= 0:
+            forking.close_raw(self.fileno())
+
+
+@contextlib.contextmanager
+def _may_block() -> Iterator[None]:
+    try:
+        yield
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        raise BlockingIOError("not before more has come or gone") from None
+
+
 def connect_blocking(address: SocketAddress, timeout_ms: float) -> socket.socket:
-    """A connected socket whose operations take at most `timeout_ms` each. Raises OSError."""
+    """A connected socket, encrypted where the address says so, whose operations take at most `timeout_ms` each. Raises OSError,
+    `BadAddress`.
+    """
+    if not isinstance(address, TlsAddress):
+        return reach(address, timeout_ms)
+    context = address.trust.context()
+    context.sslsocket_class = OwnTlsSocket
+    plain = reach(address, timeout_ms)
+    try:
+        plain.settimeout(HANDSHAKE_WITHIN_MS / 1000)
+        encrypted = context.wrap_socket(plain, server_hostname=address.server_name)
+    except BaseException:
+        plain.close()
+        raise
+    encrypted.settimeout(timeout_ms / 1000)
+    return encrypted
+
+
+def reach(address: SocketAddress, timeout_ms: float) -> socket.socket:
+    """A socket connected to whoever accepts there, on which nothing has been said. Raises OSError."""
     if not isinstance(address, TcpAddress):
         return _connected(OwnSocket(socket.AF_UNIX, socket.SOCK_STREAM), address.path, timeout_ms)
     problem: OSError = OSError("the host has no address")

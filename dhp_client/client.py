@@ -5,14 +5,17 @@ requests get through is `connection`'s, what happens to leases `session`'s and `
 """
 
 import asyncio
+import contextlib
 import os
 import secrets
 import socket
 import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
@@ -25,10 +28,13 @@ from .arguments import check_id, check_labels, check_text, check_whole
 from .budgets import Budget, budget_json
 from .bundles import Bundles
 from .calls import or_unset
+from .clock import monotonic_ms
 from .exceptions import IntegrityError, NothingToClaim
 from .looking import Looking
 from .overseeing import Overseeing
+from .replaying import replay_left
 from .session import Session
+from .spool import Spool, Spooled
 from .task import OnLost, Task
 
 LONG_INTENT_BYTES = 32 * 1024
@@ -57,6 +63,19 @@ class Client(Looking, Overseeing, Bundles):
     def closed(self) -> bool:
         """Whether it is of no more use: closed, or inherited by a forked child."""
         return self._session.closed
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing new is to be begun: this program is about to end (`exit_on_sigterm(grace_ms=…)`), or the daemon is."""
+        return self._session.draining
+
+    async def until_draining(self, wait_ms: int | None = None) -> bool:
+        """Returns when `draining` becomes true, or after `wait_ms`; whether it is."""
+        self._session.check_usable()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                await self._session.until_draining()
+        return self.draining
 
     async def close(self) -> None:
         """Says goodbye: every lease that is still held is released, and work under one is cancelled."""
@@ -157,7 +176,7 @@ class Client(Looking, Overseeing, Bundles):
         _check_claim(worker, wait_ms, ttl_ms)
         names = [kinds] if isinstance(kinds, str) else kinds
         request = Claim(
-            worker=worker or self._worker,
+            worker=worker or self._session.connection.worker or self._worker,
             handoff=or_unset(handoff),
             kinds=UNSET if names is None else list(names),
             wait_ms=wait_ms,
@@ -180,7 +199,7 @@ class Client(Looking, Overseeing, Bundles):
         check_id(handoff)
         _check_claim(worker, wait_ms, ttl_ms)
         request = Recover(
-            worker=worker or self._worker,
+            worker=worker or self._session.connection.worker or self._worker,
             handoff=handoff,
             wait_ms=wait_ms,
             ttl_ms=or_unset(ttl_ms),
@@ -188,12 +207,42 @@ class Client(Looking, Overseeing, Bundles):
         )
         return Claiming(self, request, on_lost)
 
-    async def _claimed(self, request: Claim | Recover, on_lost: OnLost | None) -> Task | None:
+    async def _claimed(
+        self, request: Claim | Recover, on_lost: OnLost | None = None, *, spool: Spool | None = None
+    ) -> Task | None:
         self._session.check_usable()
-        grant = await self._session.claim(request)
-        if grant is None:
-            return None
-        return Task(self, self._session, grant, request.worker, detached=request.detached, on_lost=on_lost)
+        spool = spool or self._session.spool
+        until_ms = monotonic_ms() + request.wait_ms
+        while True:
+            grant = await self._session.claim(request)
+            if grant is None:
+                return None
+            task = Task(self, self._session, grant, request.worker, detached=request.detached, on_lost=on_lost)
+            if spool is None or await task.adopts(spool, grant):
+                return task
+            left_ms = max(0, int(until_ms - monotonic_ms()))
+            request = msgspec.structs.replace(request, wait_ms=left_ms)
+
+    # The spool.
+
+    async def spooled(self) -> list[Spooled]:
+        """What the spool holds, of this process and of others, oldest first; empty where the client has none."""
+        spool = self._session.spool
+        return [] if spool is None else await asyncio.to_thread(spool.all)
+
+    async def replay_spool(self, folder: str | os.PathLike[str] | None = None) -> list[Spooled]:
+        """Sends what dead processes have left in the spool, where nobody has had the handoff since, and hands the work back.
+
+        Gives what is still there then. Claiming does the same by itself for each handoff that is claimed; this is for those that
+        nobody may come to claim here. `folder` is another spool than the client's own.
+        """
+        spool = self._session.spool if folder is None else Spool(Path(folder))
+        if spool is None:
+            return []
+        for one in await asyncio.to_thread(spool.all):
+            if not one.in_use and one.writes and one.void is None and not one.damaged:
+                await replay_left(self, spool, one)
+        return await asyncio.to_thread(spool.all)
 
 
 class Claiming:

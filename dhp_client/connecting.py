@@ -3,26 +3,33 @@
 Owns `connect` and its defaults. What can be asked of the client is `client`'s.
 """
 
+import math
 import os
 import secrets
 from collections.abc import Generator, Iterable
+from pathlib import Path
 from typing import Any
 
 from .addresses import AddressLike, parse_addresses
 from .client import Client
+from .exceptions import TokenUnreadable
 from .session import Session
+from .spool import MAX_SPOOL_BYTES, Spool
+from .trust import Trust, trust_from
 
 IN_DOUBT_MS = 60_000
 CONNECT_TIMEOUT_MS = 10_000
 RETRY_MS = 30_000
+BLOCKED_LOOP_MS = 2_000
 TOKEN_VARIABLE = "DHP_TOKEN"
+TOKEN_FILE_VARIABLE = "DHP_TOKEN_FILE"
 
 
 class Connecting:
     """A client that is about to be connected: `await` it, or run a block with it."""
 
-    def __init__(self, address: AddressLike | Iterable[AddressLike] | None, **settings: Any) -> None:
-        self._addresses = parse_addresses(address)
+    def __init__(self, address: AddressLike | Iterable[AddressLike] | None, trust: Trust, **settings: Any) -> None:
+        self._addresses = parse_addresses(address, trust=trust)
         self._settings = settings
         self._client: Client | None = None
 
@@ -44,17 +51,24 @@ class Connecting:
         name: str | None,
         session: str | None,
         token: str | None,
-        in_doubt_ms: int,
+        token_file: str | os.PathLike[str] | None,
+        in_doubt_ms: int | None,
         connect_timeout_ms: int,
         retry_ms: int,
+        spool: str | os.PathLike[str] | None,
+        max_spool_bytes: int,
+        blocked_loop_ms: int | None,
     ) -> Client:
+        endless = math.inf if spool is not None else IN_DOUBT_MS
         opened = Session(
             self._addresses,
             name=name or "python",
             session=session or secrets.token_urlsafe(24),
-            token=_token(token),
+            token=token_from(token, token_file),
             retry_ms=retry_ms,
-            in_doubt_ms=in_doubt_ms,
+            in_doubt_ms=endless if in_doubt_ms is None else in_doubt_ms,
+            spool=None if spool is None else Spool(Path(spool), max_spool_bytes),
+            blocked_loop_ms=blocked_loop_ms,
         )
         try:
             await opened.connection.start(connect_timeout_ms)
@@ -64,11 +78,23 @@ class Connecting:
         return Client(opened)
 
 
-def _token(given: str | None) -> str | None:
-    token = os.environ.get(TOKEN_VARIABLE) if given is None else given
-    if token is not None and not isinstance(token, str):
-        raise TypeError(f"token must be a str, not {type(token).__name__}.")
-    return token or None
+def token_from(given: str | None, file: str | os.PathLike[str] | None) -> str | None:
+    """The token that was given, or what the file holds, or else what the environment says. Raises `TokenUnreadable`."""
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"token must be a str, not {type(given).__name__}.")
+    if given is not None or file is not None:
+        return (given if file is None else token_in(file)) or None
+    token, named = os.environ.get(TOKEN_VARIABLE), os.environ.get(TOKEN_FILE_VARIABLE)
+    return token or (token_in(named) if named else None)
+
+
+def token_in(file: str | os.PathLike[str]) -> str:
+    """What a token file of a client's holds. Raises `TokenUnreadable`."""
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
+        raise TokenUnreadable(f"The token file {os.fsdecode(file)} can't be read: {why}.") from None
 
 
 def connect(
@@ -77,25 +103,49 @@ def connect(
     name: str | None = None,
     session: str | None = None,
     token: str | None = None,
-    in_doubt_ms: int = IN_DOUBT_MS,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    cert_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    server_name: str | None = None,
+    in_doubt_ms: int | None = None,
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     retry_ms: int = RETRY_MS,
+    spool: str | os.PathLike[str] | None = None,
+    max_spool_bytes: int = MAX_SPOOL_BYTES,
+    blocked_loop_ms: int | None = BLOCKED_LOOP_MS,
 ) -> Connecting:
     """`client = await connect(...)`, or `async with connect(...) as client:`.
 
-    `address` is `tcp://HOST:PORT`, `unix:PATH`, several of them (tried in turn), or a directory: there a private daemon
+    `address` is `tcp://HOST:PORT`, `tls://HOST:PORT`, `unix:PATH`, several of them (tried in turn), or a directory: there a private daemon
     is started if none runs. None means `$DHP_CONNECT`, else the directory `./.dhp`. `name` is how the client introduces
-    itself; `session` joins it to a session by name. `token`, or else `$DHP_TOKEN`, is what a daemon over TCP may require: it
-    decides which roles the client has. `in_doubt_ms`: how long work runs on while nobody answers.
-    `retry_ms`: how long calls go on trying. Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` at once, and so
-    `Unauthenticated` where the token is refused; when it is taken away later, the next call does.
+    itself; `session` joins it to a session by name. `token`, or what `token_file` holds, or else `$DHP_TOKEN` or
+    `$DHP_TOKEN_FILE`, is what a daemon over TCP may require: it decides which roles the client has. Over TLS the daemon's
+    certificate has to be signed by one in `ca_file` (`$DHP_TLS_CA`; else by whom the system trusts), for `server_name` (the
+    address's host unless given); `cert_file` and `key_file` (`$DHP_TLS_CERT`, `$DHP_TLS_KEY`) are this client's own.
+
+    `in_doubt_ms`: how long work runs on while nobody answers; a minute unless given, with a spool as long as it takes.
+    `retry_ms`: how long calls go on trying. An event loop that doesn't run for `blocked_loop_ms` while work is held is named in
+    a warning (None: never).
+
+    `spool` is a directory where tasks keep their checkpoints, spending, effects' ends and results while nobody answers, at most
+    `max_spool_bytes` for all that have it. They are sent in order afterwards, by this process or the next that claims the
+    handoff, unless somebody else had it in between; then they stay there, and `Client.spooled` tells of them.
+
+    Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` (so `Untrusted`) at once, and so `Unauthenticated` where
+    the token is refused; when it is taken away later, the next call does.
     """
     return Connecting(
         address,
+        trust_from(ca_file, cert_file, key_file, server_name),
         name=name,
         session=session,
         token=token,
+        token_file=token_file,
         in_doubt_ms=in_doubt_ms,
         connect_timeout_ms=connect_timeout_ms,
         retry_ms=retry_ms,
+        spool=spool,
+        max_spool_bytes=max_spool_bytes,
+        blocked_loop_ms=blocked_loop_ms,
     )

@@ -16,11 +16,11 @@ from dhp_protocol import PROTOCOL
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Goodbye, Hello, Ping, Request
-from dhp_protocol.replies import AnyEvent, HelloReply
+from dhp_protocol.replies import AnyEvent, DrainingEvent, HelloReply
 
 from . import embedded
 from .addresses import Address, DirectoryAddress, SocketAddress, unusable
-from .backoff import Backoff, Patience
+from .backoff import SHARE_OF_TTL, Backoff, Patience
 from .clock import monotonic_ms
 from .exceptions import BadAddress, BadReply, ClientClosed, ConnectionLost, DaemonNotStarted, NotConnected
 from .link import Link, open_link
@@ -32,6 +32,8 @@ HELLO_TIMEOUT_MS = 5_000
 GOODBYE_TIMEOUT_MS = 2_000
 FIRST_PAUSE_MS = 50
 MOST_PAUSE_MS = 2_000
+ANSWER_WITHIN_MS = 1_000
+"""A daemon that the heartbeats had no answer from has so long to answer here."""
 
 TOKEN_NEEDED = "A token is required: give token=, $DHP_TOKEN, or --token-file on the command line."
 """What the wire's own sentence, which speaks of `hello`, comes to for a person."""
@@ -57,7 +59,8 @@ def _may_come_up(error: Exception) -> bool:
 class Connection:
     """Talks to the first of `addresses` that answers, in one session, and goes on with another connection when one ends.
 
-    `on_event` gets the daemon's events, `on_ready` is called when requests can leave (again).
+    `on_event` gets the daemon's events, `on_ready` is called when requests can leave (again). `shortest_ttl_ms` tells that of
+    the leases that wait for it.
     """
 
     def __init__(
@@ -68,15 +71,19 @@ class Connection:
         retry_ms: float,
         on_event: Callable[[AnyEvent], None],
         on_ready: Callable[[], None],
+        shortest_ttl_ms: Callable[[], float],
     ) -> None:
         self.session = str(hello.session)
         self.retry_ms = retry_ms
         self.limits = Limits()
+        self.worker: str | None = None
+        """The name in this client's certificate, where the daemon asks for one: the only one to claim under."""
         self.background: set[asyncio.Task[Any]] = set()
         self._addresses = addresses
         self._greeting = hello
         self._on_event = on_event
         self._on_ready = on_ready
+        self._shortest_ttl_ms = shortest_ttl_ms
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
         self._link: Link | None = None
@@ -84,6 +91,8 @@ class Connection:
         self._closed = False
         self._problem: Exception | None = None
         self._refusal: DHPError | None = None
+        self.draining = False
+        """Whether the daemon has said that it takes no more work."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -153,6 +162,11 @@ class Connection:
         """One request on a side link."""
         return await self._exchange(link, request, shape)
 
+    def ask_peer(self) -> None:
+        """There is trouble on another connection to the daemon: finds out whether this one leads anywhere. On the loop."""
+        if self._link is not None:
+            self._link.ask(ANSWER_WITHIN_MS)
+
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs `work` beside everything else, until the connection is closed; its errors are logged."""
         task = self._loop.create_task(work)
@@ -207,6 +221,8 @@ class Connection:
 
     async def _connect(self, *, first: bool = False) -> None:
         backoff = Backoff(FIRST_PAUSE_MS, MOST_PAUSE_MS)
+        if not first:
+            await self._pause(backoff)  # Others may have lost theirs at the same moment.
         while not self._closed:
             hopeless: list[BadAddress] = []
             refusals: list[DHPError] = []
@@ -231,7 +247,10 @@ class Connection:
             if refusals and len(hopeless) + len(refusals) == len(self._addresses):
                 self._give_up(refusals[0])
                 return
-            await asyncio.sleep(backoff.next_ms() / 1000)
+            await self._pause(backoff)
+
+    async def _pause(self, backoff: Backoff) -> None:
+        await asyncio.sleep(backoff.next_ms(at_most_ms=self._shortest_ttl_ms() * SHARE_OF_TTL) / 1000)
 
     def _give_up(self, refusal: DHPError) -> None:
         """Nobody takes this client any more, and asking again won't change it: every call hears so."""
@@ -243,8 +262,9 @@ class Connection:
         self._on_ready()
 
     async def _open(self, address: Address) -> None:
+        self.draining = False
         link = await open_link(
-            await self._locate(address), lambda: Link(self._on_event, self._link_ended, self._link_ready)
+            await self._locate(address), lambda: Link(self._take_in, self._link_ended, self._link_ready)
         )
         try:
             welcome = await self._hello(link, self._greeting)
@@ -255,6 +275,7 @@ class Connection:
         if link.ended:
             raise ConnectionLost("The connection ended right after hello.")
         self.limits = welcome.limits
+        self.worker = None if welcome.worker is msgspec.UNSET else welcome.worker
         self._link = link
         self._problem = None
         link.watch_over(self._ping, idle=False)
@@ -286,6 +307,11 @@ class Connection:
         if self._link is not None and not self._ready.done():
             self._ready.set_result(self._link)
         self._on_ready()
+
+    def _take_in(self, event: AnyEvent) -> None:
+        if isinstance(event, DrainingEvent):
+            self.draining = True
+        self._on_event(event)
 
     def _link_ended(self, link: Link) -> None:
         if link is not self._link or self._closed:

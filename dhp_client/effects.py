@@ -16,16 +16,17 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType
 
-from dhp_protocol.messages import EffectBegin, EffectDone, Request
-from dhp_protocol.replies import EffectDoneReply, EffectReply
+from dhp_protocol.messages import EffectBegin, Request
+from dhp_protocol.replies import EffectReply
 
-from . import payload
+from . import keepable, payload
 from .arguments import check_text
 from .asking import Approved
 from .exceptions import EffectInDoubt, InDoubt
 from .held import Held
 from .leases import Phase
 from .looking import Looking
+from .spool_lines import KeptEffect
 from .writes import Write
 
 T = TypeVar("T")
@@ -132,13 +133,7 @@ class Effect:
     async def finish(self, result: Any) -> Any:
         """Puts the result on record; gives it as every later attempt will get it."""
         task, text = self._task, self._recordable(result)
-        await task._hold.write(
-            Write(
-                lambda: EffectDone(handoff=task.handoff, fence=task.fence, step=self._name, result=Raw(text)),
-                EffectDoneReply,
-                insists=True,
-            )
-        )
+        await task._hold.write(keepable.effect_done(task._hold, KeptEffect(step=self._name, result=Raw(text))))
         self._step.called = False
         return payload.decode(text)
 

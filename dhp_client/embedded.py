@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .addresses import DirectoryAddress, SocketAddress, TcpAddress, parse_address
-from .blocking import connect_blocking
+from .blocking import reach
 from .clock import monotonic_ms
 from .exceptions import BadAddress, DaemonNotStarted
 
@@ -72,7 +72,7 @@ def _answering(directory: Path) -> SocketAddress | None:
     """The address at which somebody accepts. A pid in a stale file may be anybody's by now; a connection isn't."""
     try:
         address = locate(directory)
-        with connect_blocking(address, CONNECT_TIMEOUT_MS):
+        with reach(address, CONNECT_TIMEOUT_MS):
             return address
     except OSError:
         return None
@@ -83,13 +83,14 @@ def _start(directory: Path, until_ms: float) -> SocketAddress:
 
     command = [sys.executable, "-m", "dhpd", "--data", str(directory), "--listen", f"unix:{_socket_path(directory)}"]
     log_path = directory / "dhpd.log"
-    with log_path.open("ab") as log:
+    with open(log_path, "ab", opener=_private) as log:
         log_start = log.tell()
         process = subprocess.Popen(
             [*command, "--idle-exit-ms", str(IDLE_EXIT_MS)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env={name: value for name, value in os.environ.items() if name != "DHP_TOKEN"},  # None of its business.
             cwd="/",  # `-m` looks for modules there first, and the program's own folder may hold anything.
             start_new_session=True,
         )
@@ -131,6 +132,10 @@ def _socket_path(directory: Path) -> Path:
     raise BadAddress(f"{directory}: no folder with a short name was found for the daemon's socket.")
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _make_private(folder: Path) -> None:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -143,7 +148,7 @@ def _make_private(folder: Path) -> None:
 def _one_starter(directory: Path, until_ms: float) -> Iterator[None]:
     import fcntl  # Not on Windows, where nothing else of this works either.
 
-    with (directory / "start.lock").open("ab") as lock:
+    with open(directory / "start.lock", "ab", opener=_private) as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -32,6 +32,14 @@ class BadAddress(ClientError, ValueError):
     """The address is none that this version can connect to."""
 
 
+class Untrusted(BadAddress):
+    """The daemon's certificate can't be trusted, or the daemon doesn't trust this client's, or one of them speaks no TLS."""
+
+
+class TokenUnreadable(ClientError, ValueError):
+    """The file that was to hold the token can't be read."""
+
+
 class BadReply(ClientError):
     """The daemon sent something that is no dhp/1 reply."""
 
@@ -54,6 +62,10 @@ class TaskEnded(ClientError):
 
 class InDoubt(ClientError):
     """A write was given up while nobody answered: whether it took effect, and whether the lease lives, isn't known."""
+
+
+class NotSpooled(ClientError):
+    """Nobody answers, and the spool has no room or can't be written: this write isn't kept, what was kept before is."""
 
 
 class EffectInDoubt(ClientError):

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from dhp_protocol.errors import NotFound
 from dhp_protocol.limits import MAX_LEASES, Limits
 from dhp_protocol.messages import GetStatus, Heartbeat, Hello, LeaseRef, Request
-from dhp_protocol.replies import AnyEvent, CancelledEvent, HeartbeatReply, HelloReply, LeaseLostEvent, StatusReply
+from dhp_protocol.replies import (
+    AnyEvent,
+    CancelledEvent,
+    HeartbeatReply,
+    HelloReply,
+    LeaseLostEvent,
+    StatusReply,
+)
 
 from .clock import monotonic_ms
 from .exceptions import ConnectionLost
@@ -90,10 +97,10 @@ class Heartbeats:
         if due_ms is not None and now_ms >= due_ms:
             self.beat()
 
-    def beat(self) -> None:
-        """Renews everything."""
+    def beat(self, *, first: bool = False) -> None:
+        """Renews everything; `first` on this connection."""
         now_ms = monotonic_ms()
-        leases = self._table.beat(now_ms)
+        leases = self._table.beat(now_ms, first=first)
         for start in range(0, len(leases), MAX_LEASES):
             some = leases[start : start + MAX_LEASES]
             self._ask(Heartbeat(id=next(self._ids), leases=some), _Asked(now_ms, some, is_heartbeat=True))
@@ -115,7 +122,11 @@ class Heartbeats:
             return  # The selector tells when there is room.
 
     def _receive(self) -> None:
-        for item in self._inbox.feed(receive_some(self._socket)):
+        try:
+            data = receive_some(self._socket)
+        except BlockingIOError:
+            return  # Over TLS, a part of what can only be read whole.
+        for item in self._inbox.feed(data):
             if isinstance(item, Reply):
                 self._answered(item)
             else:

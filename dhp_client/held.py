@@ -44,8 +44,6 @@ class Held:
         self._client = client  # A client isn't collected while somebody works with one of its tasks.
         self._parked = False
         """Whether a question of ours is what puts the work aside."""
-        self._state: Any = None
-        self._state_text: bytes | None = None
         lease = Lease(
             handoff=reply.handoff,
             fence=reply.fence,
@@ -55,10 +53,10 @@ class Held:
             deadline_ms=grant.renewed_ms + reply.lease.ttl_ms,
             detached=detached,
         )
-        hold = self._hold = Hold(session, lease, worker)
+        hold = self._hold = Hold(session, lease, self.kind, worker)
         hold.attempt = reply.attempt
         if (stored := grant.checkpoint) is not None:
-            hold.seq, hold.sha256, self._state_text = stored.seq, stored.sha256, bytes(stored.state)
+            hold.stored(stored.seq, stored.sha256, bytes(stored.state))
         hold.finalizer = weakref.finalize(self, session.leases.forget, lease)
         hold.finalizer.atexit = False
 
@@ -68,9 +66,10 @@ class Held:
     @property
     def state(self) -> Any:
         """The last stored checkpoint's state, decoded; None if there is none."""
-        if self._state_text is not None:
-            self._state, self._state_text = payload.decode(self._state_text), None
-        return self._state
+        hold = self._hold
+        if hold.state_text is not None:
+            hold.state, hold.state_text = payload.decode(hold.state_text), None
+        return hold.state
 
     @property
     def seq(self) -> int:
@@ -101,6 +100,17 @@ class Held:
     def in_doubt(self) -> bool:
         """Whether it isn't known that the lease lives; writes wait meanwhile. May be read from any thread."""
         return self._hold.phase in (Phase.IN_DOUBT, Phase.ENDED)
+
+    @property
+    def spooled(self) -> int:
+        """How many writes wait in the spool; 0 where there is none. May be read from any thread."""
+        return self._hold.kept
+
+    @property
+    def draining(self) -> bool:
+        """Whether this program is about to end (`exit_on_sigterm(grace_ms=…)`), or the daemon takes on no more work: finish soon,
+        or leave the block after a checkpoint. May be read from any thread."""
+        return self._session.draining
 
     @property
     def ended(self) -> str | None:

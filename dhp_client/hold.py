@@ -1,16 +1,18 @@
 """Writing under a lease, through whatever happens to the lease and the connection.
 
 Owns the order of one task's writes, sending again what was not answered, waiting while in doubt, and giving up. Does not
-own what the writes say (`task`), claiming again (`reclaiming`), nor renewing (`keepalive`).
+own what the writes say (`task`), claiming again (`reclaiming`), renewing (`keepalive`), nor what is kept meanwhile (`spooling`).
 """
 
 import asyncio
 import logging
+import math
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from dhp_protocol.errors import DHPError, LeaseLost
+from dhp_protocol.messages import Request
 
 from .backoff import Patience
 from .callers import Callers
@@ -21,7 +23,8 @@ from .leases import Lease, Loss, Phase, loss_from_error
 from .own_doing import refused_before
 from .reclaiming import reclaim
 from .session import Session
-from .writes import Write, makes_it_dead
+from .spooling import Spooling
+from .writes import OutOfTouch, Write, makes_it_dead
 
 log = logging.getLogger("dhp_client")
 
@@ -37,14 +40,18 @@ class Hold:
     a write and so have been told already.
     """
 
-    def __init__(self, session: Session, lease: Lease, worker: str) -> None:
+    def __init__(self, session: Session, lease: Lease, kind: str, worker: str) -> None:
         self.session = session
         self.lease = lease
+        self.kind = kind
         self.worker = worker
         self.ended: str | None = None
         self.seq = 0
         self.sha256: str | None = None
         """Of the last stored checkpoint."""
+        self.state: Any = None
+        """Of the last stored checkpoint, decoded, unless `state_text` holds a newer one that isn't yet."""
+        self.state_text: bytes | None = None
         self.unanswered: dict[str, bytes] = {}
         """States, by hash, that were sent as checkpoint `seq` + 1: any one of them may be stored."""
         self.on_lost: Callable[[], Callable[[set[Any]], None] | None] = lambda: None
@@ -54,10 +61,13 @@ class Hold:
         self._abandoned = False
         self._told_lost = False
         self._reclaiming = False
-        self._in_turn = asyncio.Lock()
+        self.in_turn = asyncio.Lock()
         self._changed = asyncio.Event()
         self._callers = Callers(session.loop)
         self._timer: asyncio.TimerHandle | None = None
+        self._doubted: asyncio.Future[None] | None = None
+        """Done once the lease is held no more, while a write that gives way then waits for its answer."""
+        self.spooling = None if session.spool is None else Spooling(self, session.spool)
         lease.notify = _notifier(session.loop, weakref.ref(self))
 
     def begin(self) -> None:
@@ -74,12 +84,27 @@ class Hold:
     def lost(self) -> bool:
         return self.lease.lost is not None
 
+    @property
+    def in_touch(self) -> bool:
+        """Whether a write would leave at once."""
+        return self.session.connection.writable and self.phase is Phase.HELD
+
+    @property
+    def kept(self) -> int:
+        """How many writes wait in the spool."""
+        return 0 if self.spooling is None else self.spooling.kept
+
+    def stored(self, seq: int, sha256: str, text: bytes) -> None:
+        """That checkpoint is the last stored one now."""
+        self.seq, self.sha256, self.state_text = seq, sha256, text
+        self.unanswered.clear()
+
     def loss_error(self) -> Exception:
         loss = self.lease.lost
         assert loss is not None
-        return (
-            ClientClosed("The client was closed, which released the lease.") if loss.why == "closed" else loss.error()
-        )
+        if loss.why == "closed":
+            return ClientClosed("The client was closed, which released the lease.")
+        return loss.error({} if self.spooling is None else self.spooling.void)
 
     def check(self) -> None:
         """Raises what every call raises once there is nothing more to write."""
@@ -103,6 +128,8 @@ class Hold:
         """Renews it no more: it ends by itself, and whoever still waits gives up."""
         self._abandoned = True
         self._changed.set()
+        if self.spooling is not None:
+            self.spooling.let_go()
         over = self._over()
         if over is not None:
             self._callers.tell_readers(over)
@@ -133,15 +160,24 @@ class Hold:
         return await self._callers.answer(under_way, writes=False, given_up=lambda: True)
 
     async def _carry_through(self, write: Write[T]) -> T:
-        async with self._in_turn:
+        async with self.in_turn:
             self.check()
-            try:
-                reply = await self._sent_until_answered(write)
-                write.took_effect(reply)
-                if write.ending is not None:
-                    self._end(write.ending)
-                return reply
-            finally:
+            return await (self.send(write) if self.spooling is None else self.spooling.carry_through(write))
+
+    async def send(self, write: Write[T]) -> T:
+        """Sends `write` until it is answered, and takes in what follows from that. Whoever calls this has the turn."""
+        left_open = False
+        try:
+            reply = await self._sent_until_answered(write)
+            write.took_effect(reply)
+            if write.ending is not None:
+                self._end(write.ending)
+            return reply
+        except OutOfTouch:
+            left_open = True  # It will be sent again, so what is told until then may still be its doing.
+            raise
+        finally:
+            if not left_open:
                 self._settled()
 
     def _end(self, how: str) -> None:
@@ -158,13 +194,13 @@ class Hold:
         leases, lease, connection = self.session.leases, self.lease, self.session.connection
         patience = Patience(connection.retry_ms)
         while True:
-            await self._until_writable(write)
+            await self._until_it_may_leave(write)
             if write.settles != ():
                 leases.settle(lease, only=write.settles)
             sent_ms, fence, request = monotonic_ms(), lease.fence, write.request()
             again, write.sent = write.sent, True
             try:
-                reply = await connection.call_once(request, write.shape)
+                reply = await self._answer_to(write, request)
             except ConnectionLost:
                 if write.unanswered is not None:
                     return write.unanswered()
@@ -198,7 +234,40 @@ class Hold:
             leases.renewed(lease.handoff, fence, sent_ms, monotonic_ms())
             return reply
 
-    async def _until_writable(self, write: Write[T]) -> None:
+    async def _answer_to(self, write: Write[T], request: Request) -> T:
+        """What the daemon says. Raises `OutOfTouch` where the lease falls into doubt first, and `write` gives way to that."""
+        asking = self.session.connection.call_once(request, write.shape)
+        if write.gives_way_ms is None:
+            return await asking
+        doubted = self._doubted = self.session.loop.create_future()
+        under_way = self.session.loop.create_task(asking)
+        try:
+            await asyncio.wait((under_way, doubted), return_when=asyncio.FIRST_COMPLETED)
+            if under_way.done():
+                return under_way.result()
+            raise OutOfTouch
+        finally:
+            self._doubted = None
+            under_way.cancel()
+
+    async def _until_it_may_leave(self, write: Write[T]) -> None:
+        if write.gives_way_ms is None:
+            await self.until_writable(write)
+            return
+        try:
+            async with asyncio.timeout(write.gives_way_ms / 1000):
+                await self.until_writable(write)
+        except TimeoutError:
+            raise OutOfTouch from None
+
+    async def until_in_touch(self) -> None:
+        """Waits until a write would leave at once. Raises what `check` does."""
+        while not self.in_touch:
+            self.check()
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def until_writable(self, write: Write[T]) -> None:
         """Waits until `write` may leave: there is a connection, and the lease is held as far as anybody knows.
 
         Or, where it was sent and may end the work, the daemon says that the lease is gone: then the same bytes are sent
@@ -234,6 +303,8 @@ class Hold:
         self._changed.set()
         now_ms = monotonic_ms()
         phase = self.lease.phase(now_ms)
+        if phase is not Phase.HELD and self.lease.told is None:
+            self._give_way()
         if phase in (Phase.IN_DOUBT, Phase.ENDED) and now_ms >= self.lease.give_up_at_ms:
             self.session.leases.give_up(self.lease, Loss("in_doubt", self.lease.fence, ""))
             phase = Phase.LOST
@@ -243,7 +314,14 @@ class Hold:
             if phase is Phase.ENDED and not self._reclaiming:
                 self._reclaiming = True
                 self.session.run_in_background(self._reclaim())
+            if self.spooling is not None and (self.in_touch or self.lease.told is not None):
+                self.spooling.go_on()
             self._look_later()
+
+    def _give_way(self) -> None:
+        """A write that gives way to doubt waits no longer."""
+        if self._doubted is not None and not self._doubted.done():
+            self._doubted.set_result(None)
 
     def _look_later(self) -> None:
         """Looks again when the phase changes by itself; a renewal that comes meanwhile makes that look a vain one."""
@@ -251,12 +329,16 @@ class Hold:
             self._timer.cancel()
         now_ms = monotonic_ms()
         delay_ms = max(1.0, self.lease.next_look_ms(now_ms) - now_ms + 1)
+        if delay_ms == math.inf:
+            return  # With a spool doubt may last as long as it likes.
         self._timer = self.session.loop.call_later(delay_ms / 1000, _look_at, weakref.ref(self))
 
     def _tell_lost(self) -> None:
         if self._told_lost:
             return
         self._told_lost = True
+        if self.spooling is not None and self.lease.lost is not None:
+            self.spooling.lost(self.lease.lost)
         error = self.loss_error()
         # Not a warning: the work's own call, or its block, raises the same.
         log.info("%s (fence %d): %s", self.lease.handoff, self.lease.fence, error)

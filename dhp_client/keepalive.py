@@ -13,7 +13,7 @@ import selectors
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -24,12 +24,13 @@ from dhp_protocol.messages import Hello, Release
 
 from . import embedded, forking
 from .addresses import Address, DirectoryAddress, SocketAddress
-from .backoff import Backoff
+from .backoff import SHARE_OF_TTL, Backoff
 from .blocking import connect_blocking
 from .clock import monotonic_ms
-from .exceptions import BadReply, ConnectionLost
+from .exceptions import BadAddress, BadReply, ConnectionLost
 from .heartbeats import Heartbeats, receive_some
 from .leases import Lease, LeaseTable, Loss
+from .loop_watch import LoopWatch, place_of
 from .wire import Inbox, Reply, encode_request
 
 log = logging.getLogger("dhp_client")
@@ -55,7 +56,11 @@ class _Stopped(Exception):
 
 
 class KeepAlive:
-    """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed."""
+    """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed.
+
+    `on_trouble` is called on `loop` whenever a connection wasn't to be had, or ended, or gave no answer. While leases are held, a loop
+    that doesn't run for `blocked_loop_ms` is told of in a warning (None: never).
+    """
 
     def __init__(
         self,
@@ -64,12 +69,17 @@ class KeepAlive:
         *,
         hello: Hello,
         loop: asyncio.AbstractEventLoop,
+        on_trouble: Callable[[], None] = lambda: None,
+        blocked_loop_ms: float | None = None,
     ) -> None:
         self._addresses = list(addresses)
         self._table = table
         self._hello = hello
         self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
+        self._on_trouble = on_trouble
+        self._loop_thread = threading.get_ident()
+        self._watch = None if blocked_loop_ms is None else LoopWatch(blocked_loop_ms)
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._to_release = True
@@ -118,7 +128,9 @@ class KeepAlive:
     def after_fork_in_child(self) -> None:
         self._stopping = True
         _running.discard(self)
-        held, self._socket, self._wake_in = self._socket, None, None
+        held, wake_in, self._socket, self._wake_in = self._socket, self._wake_in, None, None
+        if wake_in is not None:
+            wake_in.close()
         if held is not None and held.fileno() >= 0:
             forking.close_raw(held.fileno())
 
@@ -139,13 +151,15 @@ class KeepAlive:
                     if self._refused >= len(self._addresses):
                         self._give_up(error)
                         return
-                except (OSError, ConnectionLost, BadReply, DHPError) as error:
+                except (OSError, ConnectionLost, BadAddress, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
+                    with contextlib.suppress(RuntimeError):  # The loop is closed.
+                        self._loop.call_soon_threadsafe(self._on_trouble)
                 except Exception:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
                     self._hang_up()
-                if self._waits(backoff.next_ms()):
+                if self._waits(backoff.next_ms(at_most_ms=self._table.shortest_ttl_ms() * SHARE_OF_TTL)):
                     self._end()
                     return
         finally:
@@ -182,14 +196,14 @@ class KeepAlive:
         heartbeats.join(self._hello)
         self._refused = 0
         backoff.reset()
-        heartbeats.beat()
+        heartbeats.beat(first=True)
         assert self._wake_out is not None
         with selectors.DefaultSelector() as selector:
             selector.register(connected, heartbeats.interest)
             selector.register(self._wake_out, selectors.EVENT_READ)
             while True:
                 selector.modify(connected, heartbeats.interest)
-                until_ms = min(heartbeats.next_ms(), monotonic_ms() + LOOK_EVERY_MS)
+                until_ms = min(heartbeats.next_ms(), monotonic_ms() + self._look_at_the_loop())
                 pause_ms = max(0.0, until_ms - monotonic_ms())
                 ready = {key.fileobj: events for key, events in selector.select(pause_ms / 1000)}
                 if self._wake_out in ready:
@@ -199,6 +213,31 @@ class KeepAlive:
                 for lease in self._table.take_forgotten(monotonic_ms()):
                     log.warning("the task of %s was dropped without an end: it isn't renewed any more", lease.handoff)
                 heartbeats.go_on(ready.get(connected, 0))
+
+    def _look_at_the_loop(self) -> float:
+        """Warns, once, where it is blocked; gives when to look again, in milliseconds from now."""
+        watch = self._watch
+        if watch is None:
+            return LOOK_EVERY_MS
+        if not len(self._table):
+            watch.rest()
+            return LOOK_EVERY_MS
+        asks, blocked_ms = watch.look(monotonic_ms())
+        if asks:
+            with contextlib.suppress(RuntimeError):  # It was closed, as this thread is about to see.
+                self._loop.call_soon_threadsafe(self._loop_runs)
+        if blocked_ms is not None:
+            log.warning(
+                "the event loop hasn't run for %.1f s: it is blocked in %s. Leases are kept alive meanwhile, and nothing else goes on.",
+                blocked_ms / 1000,
+                place_of(self._loop_thread),
+            )
+        return min(LOOK_EVERY_MS, watch.every_ms)
+
+    def _loop_runs(self) -> None:
+        self._loop_thread = threading.get_ident()
+        if self._watch is not None:
+            self._watch.answer()
 
     def _connect(self) -> socket.socket:
         problem: OSError = OSError("no address")
@@ -243,7 +282,7 @@ class KeepAlive:
                     connected.settimeout(RELEASE_TIMEOUT_MS / 1000)
                 for start in range(0, len(leases), RELEASED_AT_ONCE):
                     _release(connected, leases[start : start + RELEASED_AT_ONCE])
-        except (OSError, ConnectionLost, BadReply, DHPError) as error:
+        except (OSError, ConnectionLost, BadAddress, BadReply, DHPError) as error:
             log.warning("%d leases couldn't be given back, they end by themselves: %s", len(leases), error)
 
     def _swallow_pokes(self) -> None:

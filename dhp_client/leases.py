@@ -11,8 +11,9 @@ import enum
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dhp_protocol.errors import LeaseLost
 from dhp_protocol.messages import LeaseRef
@@ -40,13 +41,23 @@ class Loss:
     fence: int
     status: str
 
-    def error(self) -> LeaseLost:
-        return LeaseLost(_SENTENCES.get(self.why, f"The lease is gone ({self.why})."), **vars(self))
+    def error(self, spool: Mapping[str, Any] | None = None) -> LeaseLost:
+        """What is raised; `spool` tells of writes that are void by it, if there are any."""
+        sentence = _SENTENCES.get(self.why, f"The lease is gone ({self.why}).")
+        if not spool:
+            return LeaseLost(sentence, **vars(self))
+        kept = f"{spool['writes']} writes of a partition are void, and kept in {spool['path']}."
+        return LeaseLost(f"{sentence} {kept}", **vars(self), spool=dict(spool))
 
     def leaves_it_free(self, lost_fence: int) -> bool:
         """Whether nobody has claimed the handoff since the lease with `lost_fence` expired."""
         return self.why == "expired" and self.status == "orphaned" and self.fence == lost_fence + 1
 
+
+PERIOD = (0.8, 1.0)
+"""What part of `heartbeat_ms` lies between two heartbeats."""
+PHASE = (0.2, 1.0)
+"""And before the first of a lease or of a connection, so that those who came together don't beat together."""
 
 STALLED = "orphaned: stalled"
 """The reason in the status of work that was taken back because it didn't move: it isn't there to be claimed again at once."""
@@ -148,7 +159,7 @@ class LeaseTable:
         with self._lock:
             older = self._leases.get(lease.handoff)
             self._leases[lease.handoff] = lease
-            self._schedule(lease, lease.deadline_ms - lease.ttl_ms)
+            self._schedule(lease, lease.deadline_ms - lease.ttl_ms, PHASE)
             if older is not None and older.lost is None:
                 older.lost = Loss("superseded", lease.fence, "running")
         if older is not None:
@@ -188,17 +199,22 @@ class LeaseTable:
             found = [lease for lease in (*self._forgotten, *self._leases.values()) if now_ms < lease.deadline_ms]
             return [lease for lease in found if _beats(lease) and not lease.detached]
 
+    def shortest_ttl_ms(self) -> float:
+        """Infinite without leases."""
+        with self._lock:
+            return min((lease.ttl_ms for lease in self._leases.values()), default=float("inf"))
+
     def next_beat_ms(self) -> float | None:
         """When the next heartbeat is due; None without leases."""
         with self._lock:
             return min((lease.beat_at_ms for lease in self._leases.values() if _beats(lease)), default=None)
 
-    def beat(self, now_ms: float) -> list[LeaseRef]:
-        """What a heartbeat sent at `now_ms` renews: everything, so that one frame serves all."""
+    def beat(self, now_ms: float, *, first: bool = False) -> list[LeaseRef]:
+        """What a heartbeat sent at `now_ms` renews: everything, so that one frame serves all. `first`: on a new connection."""
         with self._lock:
             beating = [lease for lease in self._leases.values() if _beats(lease)]
             for lease in beating:
-                self._schedule(lease, now_ms)
+                self._schedule(lease, now_ms, PHASE if first else PERIOD)
             return [LeaseRef(lease.handoff, lease.fence) for lease in beating]
 
     def renewed(self, handoff: str, fence: int, sent_ms: float, now_ms: float) -> None:
@@ -244,7 +260,7 @@ class LeaseTable:
         with self._lock:
             lease.fence, lease.ended, lease.told = fence, None, None
             lease.deadline_ms = sent_ms + lease.ttl_ms
-            self._schedule(lease, sent_ms)
+            self._schedule(lease, sent_ms, PHASE)
         lease.notify()
 
     def give_up(self, lease: Lease, loss: Loss) -> None:
@@ -271,8 +287,8 @@ class LeaseTable:
         with self._lock:
             return list(self._leases.values())
 
-    def _schedule(self, lease: Lease, sent_ms: float) -> None:
-        lease.beat_at_ms = sent_ms + lease.heartbeat_ms * self._uniform(0.8, 1.0)
+    def _schedule(self, lease: Lease, sent_ms: float, spread: tuple[float, float]) -> None:
+        lease.beat_at_ms = sent_ms + lease.heartbeat_ms * self._uniform(*spread)
 
     @staticmethod
     def _notify(leases: list[Lease]) -> None:

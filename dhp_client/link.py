@@ -6,6 +6,7 @@ again is the `connection`'s.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,9 +15,10 @@ from dhp_protocol.messages import RequestId
 from dhp_protocol.replies import AnyEvent
 
 from . import forking
-from .addresses import SocketAddress, TcpAddress
+from .addresses import SocketAddress, TcpAddress, TlsAddress
 from .clock import monotonic_ms
 from .exceptions import BadReply, ConnectionLost
+from .trust import HANDSHAKE_WITHIN_MS
 from .wire import Inbox, Reply
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Link(asyncio.Protocol):
         self._ping: Callable[[], bytes] = bytes
         self._ping_idle = False
         self._watchdog: asyncio.TimerHandle | None = None
+        self._asked_ms: float | None = None
+        """When the peer was asked whether it is there, until that has come to something."""
         self._why: Exception | None = None
 
     @property
@@ -96,7 +100,14 @@ class Link(asyncio.Protocol):
         with `idle`, in any case; one that doesn't answer for as long again is given up.
         """
         self._ping, self._ping_idle = ping, idle
-        self._look_over(SILENCE_MS, None)
+        self._look_over(SILENCE_MS)
+
+    def ask(self, within_ms: float) -> None:
+        """Asks the peer whether it is there, unless it is being asked; one that says nothing within that time is given up."""
+        if self._asked_ms is None and not self._reading_paused and not self._ended:
+            self._asked_ms = monotonic_ms()
+            self.send(self._ping())
+            self._look_over(within_ms)
 
     def abort(self, why: Exception | None = None) -> None:
         """Ends the connection at once; waiters get `ConnectionLost`, or `why`."""
@@ -138,6 +149,11 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._descriptor = -1
+        if isinstance(
+            error, ssl.SSLError
+        ):  # In TLS 1.3 a client's certificate is refused when it counts itself connected.
+            self._why = self._why or ConnectionLost("TLS was ended by the daemon.")
+            self._why.__cause__ = self._why.__cause__ or error
         self._end()
 
     def _answer(self, reply: Reply) -> None:
@@ -149,6 +165,9 @@ class Link(asyncio.Protocol):
         # Which request it was can't be told. What would cause this is refused before it is sent, so it is a fault of
         # one side; better every waiter hears of it than one waits for ever.
         error = reply.error or BadReply("The daemon answered without an id.")
+        if not self._pending:  # It ends this connection, and says why; another one is made when it is needed.
+            log.info("the daemon says: %s", error)
+            return
         log.error("The daemon refused what was sent, without saying which request: %s", error)
         for waiter in list(self._pending.values()):
             if not waiter.done():
@@ -165,27 +184,28 @@ class Link(asyncio.Protocol):
                 waiter.set_exception(self._why or ConnectionLost("The connection ended before the answer came."))
         self._on_end(self)
 
-    def _look_over(self, delay_ms: float, asked_ms: float | None) -> None:
+    def _look_over(self, delay_ms: float) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
         if not self._ended:
             loop, due_ms = asyncio.get_running_loop(), monotonic_ms() + delay_ms
-            self._watchdog = loop.call_later(delay_ms / 1000, self._check_peer, due_ms, asked_ms)
+            self._watchdog = loop.call_later(delay_ms / 1000, self._check_peer, due_ms)
 
-    def _check_peer(self, due_ms: float, asked_ms: float | None) -> None:
+    def _check_peer(self, due_ms: float) -> None:
         now_ms = monotonic_ms()
         silent_ms = now_ms - self.received_at_ms
         if now_ms - due_ms > SILENCE_MS / 5:
             # The loop was held up, and on some loops a timer runs before what has arrived meanwhile is read.
-            self._look_over(SILENCE_MS / 5, asked_ms)
-        elif self._reading_paused:
-            self._look_over(SILENCE_MS, None)
-        elif asked_ms is not None and self.received_at_ms < asked_ms:
+            self._look_over(SILENCE_MS / 5)
+            return
+        asked_ms, self._asked_ms = self._asked_ms, None
+        if asked_ms is not None and self.received_at_ms < asked_ms and not self._reading_paused:
             log.warning("the daemon has been silent for %d ms: connecting anew", silent_ms)
             self.abort()
-        elif (self._ping_idle or self.waiting > 0) and silent_ms >= SILENCE_MS:
-            self.send(self._ping())
-            self._look_over(SILENCE_MS, now_ms)
+        elif (self._ping_idle or self.waiting > 0) and silent_ms >= SILENCE_MS and not self._reading_paused:
+            self.ask(SILENCE_MS)
         else:
-            self._look_over(SILENCE_MS, None)
+            self._look_over(SILENCE_MS)
 
 
 def _resolve(waiter: "asyncio.Future[bytes]", body: bytes, error: DHPError | None) -> None:
@@ -196,11 +216,19 @@ def _resolve(waiter: "asyncio.Future[bytes]", body: bytes, error: DHPError | Non
 
 
 async def open_link(address: SocketAddress, make: Callable[[], Link]) -> Link:
-    """Connects to `address`, soon or not at all: there may be others to try. Raises OSError, such as TimeoutError."""
+    """Connects to `address`, soon or not at all: there may be others to try. Raises OSError, such as TimeoutError or an
+    SSLError; `BadAddress` where the files that TLS needs can't be used.
+    """
     loop = asyncio.get_running_loop()
     opened: tuple[Any, Link]
-    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-        if isinstance(address, TcpAddress):
+    within_ms = HANDSHAKE_WITHIN_MS if isinstance(address, TlsAddress) else CONNECT_TIMEOUT_MS
+    async with asyncio.timeout(within_ms / 1000):
+        if isinstance(address, TlsAddress):
+            context = await asyncio.to_thread(address.trust.context)
+            opened = await loop.create_connection(
+                make, address.host, address.port, ssl=context, server_hostname=address.server_name
+            )
+        elif isinstance(address, TcpAddress):
             opened = await loop.create_connection(make, address.host, address.port)
         else:
             opened = await loop.create_unix_connection(make, address.path)

@@ -12,6 +12,7 @@ from dhp_protocol.errors import AlreadyClaimed, DHPError, Draining, NotClaimable
 from dhp_protocol.messages import Claim, GetStatus
 from dhp_protocol.replies import StatusReply
 
+from .backoff import Backoff
 from .exceptions import ClientError, ConnectionLost, NotConnected
 from .leases import Loss, Phase, loss_from_status
 from .session import Grant
@@ -21,17 +22,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dhp_client")
 
-RECLAIM_PAUSE_MS = 100
+FIRST_PAUSE_MS = 100
+MOST_PAUSE_MS = 1_000
 
 
 async def reclaim(hold: "Hold") -> None:
     """Has `hold` go on under a new fence, or be lost."""
+    pauses = Backoff(FIRST_PAUSE_MS, MOST_PAUSE_MS)
     try:
         while hold.phase is Phase.ENDED and hold.ended is None:
             try:
                 await _reclaim_once(hold)
             except (NotConnected, ConnectionLost, Draining):
-                await asyncio.sleep(RECLAIM_PAUSE_MS / 1000)
+                await asyncio.sleep(pauses.next_ms() / 1000)
     except (DHPError, ClientError) as error:
         log.warning("%s couldn't be claimed again: %s", hold.lease.handoff, error)
         hold.lose(hold.lease.ended or Loss("expired", hold.lease.fence, ""))
@@ -41,7 +44,7 @@ async def _reclaim_once(hold: "Hold") -> None:
     lease, session = hold.lease, hold.session
     request = Claim(worker=hold.worker, handoff=lease.handoff, ttl_ms=int(lease.ttl_ms), detached=lease.detached)
     try:
-        grant = await session.claim(request)
+        grant = await session.claim_again(request)
     except (AlreadyClaimed, NotClaimable):
         status = GetStatus(handoff=lease.handoff)
         found = loss_from_status(await session.connection.call(lambda: status, StatusReply), lease.fence)
@@ -60,6 +63,8 @@ async def _reclaim_once(hold: "Hold") -> None:
         return
     log.warning("%s had ended and was claimed again: fence %d", lease.handoff, grant.reply.fence)
     hold.attempt = grant.reply.attempt
+    if hold.spooling is not None:
+        await hold.spooling.reclaimed(grant.reply.fence)
     session.leases.reclaimed(lease, grant.reply.fence, grant.renewed_ms)
     session.keepalive.poke()
 

@@ -15,17 +15,27 @@ from msgspec import UNSET
 
 from dhp_protocol.errors import DHPError, LeaseLost
 from dhp_protocol.messages import Claim, Heartbeat, Hello, LeaseRef, Recover, Release
-from dhp_protocol.replies import AnyEvent, ClaimReply, HeartbeatReply, ReleaseReply, StoredCheckpoint
+from dhp_protocol.replies import (
+    AnyEvent,
+    ClaimReply,
+    DrainingEvent,
+    HeartbeatReply,
+    LaggedEvent,
+    ReleaseReply,
+    StoredCheckpoint,
+)
 
 from . import forking
 from .addresses import Address
 from .clock import monotonic_ms
 from .connection import Connection
+from .draining import program
 from .exceptions import ClientClosed, ClientError, IntegrityError, WrongLoop
 from .heartbeats import tell_table
 from .keepalive import KeepAlive
 from .leases import LeaseTable, Loss
 from .payload import sha256_hex
+from .spool import Spool
 from .wire import decode_reply
 
 log = logging.getLogger("dhp_client")
@@ -61,16 +71,37 @@ class Session:
         retry_ms: float,
         in_doubt_ms: float,
         token: str | None = None,
+        spool: Spool | None = None,
+        blocked_loop_ms: float | None = None,
     ) -> None:
+        self.spool = spool
         self.in_doubt_ms = in_doubt_ms
         self.loop = asyncio.get_running_loop()
         self.leases = LeaseTable()
         hello = Hello(client=name, session=session, token=UNSET if token is None else token)
-        self.keepalive = KeepAlive(addresses, self.leases, hello=hello, loop=self.loop)
-        self.connection = Connection(
-            addresses, hello=hello, retry_ms=retry_ms, on_event=self._take_in, on_ready=self._is_back
+        self.keepalive = KeepAlive(
+            addresses,
+            self.leases,
+            hello=hello,
+            loop=self.loop,
+            on_trouble=lambda: self.connection.ask_peer(),
+            blocked_loop_ms=blocked_loop_ms,
         )
+        self.connection = Connection(
+            addresses,
+            hello=hello,
+            retry_ms=retry_ms,
+            on_event=self._take_in,
+            on_ready=self._is_back,
+            shortest_ttl_ms=self.leases.shortest_ttl_ms,
+        )
+        self.at_work: set[object] = set()
+        """What keeps the program busy beside leases: tasks whose blocks are under way, and claims that are being given back."""
+        self._claims: set[asyncio.Timeout] = set()
+        self._drains = asyncio.Event()
+        self._over = asyncio.Event()
         self._closed: str | None = None
+        program.add(self)
         forking.on_fork_in_child(self)
 
     def check_open(self) -> None:
@@ -91,7 +122,32 @@ class Session:
     # Claiming.
 
     async def claim(self, request: Claim | Recover) -> Grant | None:
-        """A granted claim, or None when the wait ended empty. Cancelled, it gives back what was granted meanwhile."""
+        """A granted claim, or None when the wait ended empty. Cancelled, it gives back what was granted meanwhile.
+
+        Where the program drains, a wait that has begun ends, and from then on it is as if there were no work.
+        """
+        if program.draining:
+            await self._wait_for_nothing(request.wait_ms)
+            return None
+        try:
+            async with asyncio.timeout(None) as waiting:
+                self._claims.add(waiting)
+                return await self.claim_again(request)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            return None
+        finally:
+            self._claims.discard(waiting)
+
+    async def _wait_for_nothing(self, wait_ms: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._over.wait()
+        self.check_open()
+
+    async def claim_again(self, request: Claim | Recover) -> Grant | None:
+        """As `claim`, but also while the program drains: for what was at work already."""
         until_ms = monotonic_ms() + request.wait_ms
         while True:
             nonce = secrets.token_urlsafe(12)
@@ -146,6 +202,8 @@ class Session:
 
     async def _withdraw(self, request: Claim | Recover) -> None:
         """Takes the place of a claim that was cancelled, without waiting, and gives back what it got."""
+        withdrawing = object()
+        self.at_work.add(withdrawing)
         try:
             body = await self.connection.call(lambda: request, msgspec.Raw)
             reply = decode_reply(bytes(body), _WhichHandoff)
@@ -153,6 +211,36 @@ class Session:
                 await self.hand_back(reply.handoff, decode_reply(bytes(body), ClaimReply).fence, "claim withdrawn")
         except (DHPError, ClientError) as error:
             log.debug("nothing to give back of a cancelled claim: %s", error)
+        finally:
+            self.at_work.discard(withdrawing)
+
+    # Draining.
+
+    @property
+    def draining(self) -> bool:
+        """Whether the program or the daemon takes on no more work. May be read from any thread."""
+        return program.draining or self.connection.draining
+
+    async def until_draining(self) -> None:
+        """Returns once that is so."""
+        while not self.draining:
+            self._drains.clear()
+            await self._drains.wait()
+
+    @property
+    def busy(self) -> bool:
+        """Whether work is under way. May be read from any thread."""
+        return not self.closed and bool(self.at_work or self.leases.held(monotonic_ms()))
+
+    def wind_down(self) -> None:
+        """The program drains. Any thread."""
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
+            self.loop.call_soon_threadsafe(self._end_claims)
+
+    def _end_claims(self) -> None:
+        self._drains.set()
+        for waiting in self._claims:
+            waiting.reschedule(self.loop.time())
 
     # Background work and the end.
 
@@ -186,13 +274,21 @@ class Session:
         self._closed = "The client is closed: connect again."
         self.keepalive.stop(release=True)
         with contextlib.suppress(RuntimeError):  # The loop is closed, and its connections with it.
-            self.loop.call_soon_threadsafe(self.connection.abort)
+            self.loop.call_soon_threadsafe(self._abort)
+
+    def _abort(self) -> None:
+        self._over.set()
+        self.connection.abort()
 
     def after_fork_in_child(self) -> None:
         self._closed = "The client belongs to the process that this one was forked from: connect again."
 
     def _take_in(self, event: AnyEvent) -> None:
         tell_table(self.leases, event)
+        if isinstance(event, DrainingEvent):
+            self._drains.set()
+        if isinstance(event, LaggedEvent):  # What was missed, a heartbeat tells.
+            self.keepalive.poke()
 
     def _is_back(self) -> None:
         self.keepalive.poke()

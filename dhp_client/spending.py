@@ -10,16 +10,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from dhp_protocol.errors import CheckpointConflict, DHPError, NotFound
-from dhp_protocol.messages import Activity, Checkpoint, Request, Spend
-from dhp_protocol.replies import ActivityReply, CheckpointReply, SpendReply, StatusReply
+from dhp_protocol.errors import NotFound
+from dhp_protocol.messages import Activity
+from dhp_protocol.replies import ActivityReply, StatusReply
 
-from . import payload
+from . import keepable, payload
 from .arguments import check_whole
-from .exceptions import IntegrityError
 from .held import Held
+from .keepable import Checkpointed, Spent
 from .money import Money, exact_usd, unspent_usd, usd_json
 from .overseeing import new_nonce
+from .spool_lines import KeptCheckpoint, KeptSpend
 from .writes import Write
 
 
@@ -44,69 +45,35 @@ class Spending(Held):
 
     async def checkpoint(
         self, state: Any, *, steps: int = 1, usd: Money | None = None, activity: Any = None
-    ) -> CheckpointReply:
+    ) -> Checkpointed:
         """Stores `state`, from which a standby would go on; durable once this returns.
 
         `steps` and `usd` (US dollars, exactly) are what it took since the last one; `activity` is as in `activity`.
         `BudgetExceeded` when that would pass a cap: the handoff is dead then, and a redrive stores this very checkpoint first.
+
+        While nobody answers this waits; where the client has a spool, `spooled` of what is given then tells that it was written
+        there, and that no daemon has it yet. Raises `NotSpooled` where that can't be.
         """
         check_whole(steps=steps)
         text = payload.encode(state, member="state")
-        sha256 = payload.sha256_hex(text)
-        money = UNSET if usd is None else usd_json(usd)
-        digest = UNSET if activity is None else _digest(activity)
-        hold = self._hold
+        entry = KeptCheckpoint(
+            state=Raw(text),
+            sha256=payload.sha256_hex(text),
+            steps=steps,
+            usd=UNSET if usd is None else usd_json(usd),
+            activity=UNSET if activity is None else _digest(activity),
+        )
+        return await self._hold.write(keepable.checkpoint(self._hold, entry))
 
-        def request() -> Request:
-            hold.unanswered[sha256] = text
-            return Checkpoint(
-                handoff=self.handoff,
-                fence=self.fence,
-                state=Raw(text),
-                seq=hold.seq + 1,
-                sha256=sha256,
-                steps=steps,
-                usd=money,
-                activity=digest,
-            )
-
-        def stored(reply: CheckpointReply) -> None:
-            if reply.sha256 != sha256:
-                raise IntegrityError(f"Checkpoint {reply.seq} was stored under another hash than it was sent with.")
-            self._stored(reply.seq, sha256, text)
-
-        def corrects(error: DHPError) -> bool:
-            # Its number is taken by one that was given up, on an error that left open whether it counts.
-            if not isinstance(error, CheckpointConflict) or error.details.get("seq") != hold.seq + 1:
-                return False
-            found = str(error.details.get("expected"))
-            given_up = hold.unanswered.get(found)
-            if given_up is None or found == sha256:
-                return False
-            self._stored(hold.seq + 1, found, given_up)
-            return True
-
-        return await hold.write(Write(request, CheckpointReply, stored, corrects=corrects, spends=True))
-
-    def _stored(self, seq: int, sha256: str, text: bytes) -> None:
-        self._hold.seq, self._hold.sha256, self._state_text = seq, sha256, text
-        self._hold.unanswered.clear()
-
-    async def spend(self, *, usd: Money = 0, steps: int = 0) -> SpendReply:
+    async def spend(self, *, usd: Money = 0, steps: int = 0) -> Spent:
         """Counts what was used up beside checkpoints, here and with every ancestor; gives the handoff's sums.
 
         `BudgetExceeded` when that would pass a cap: the handoff is dead then, and a redrive counts this first. Say it right
-        after the money is gone: what a worker that dies hasn't said isn't counted.
+        after the money is gone: what a worker that dies hasn't said isn't counted. Goes to a spool as `checkpoint` does.
         """
         check_whole(steps=steps)
-        money, nonce = usd_json(usd), new_nonce()
-        return await self._hold.write(
-            Write(
-                lambda: Spend(handoff=self.handoff, fence=self.fence, usd=money, steps=steps, nonce=nonce),
-                SpendReply,
-                spends=True,
-            )
-        )
+        entry = KeptSpend(usd=usd_json(usd), steps=steps, nonce=new_nonce())
+        return await self._hold.write(keepable.spend(self._hold, entry))
 
     async def afford(self, *, usd: Money = 0, steps: int = 0) -> Headroom:
         """Whether so much more fits under the caps, the handoff's own and every ancestor's: ask before you spend.

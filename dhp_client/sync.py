@@ -4,6 +4,7 @@ Owns connecting, dispatching, claiming and watching without `await`; `sync_calls
 about leases, retries or the protocol is decided here.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -14,10 +15,11 @@ from . import client as asynchronous
 from . import task as asynchronous_task
 from .addresses import AddressLike
 from .budgets import Budget
-from .connecting import CONNECT_TIMEOUT_MS, IN_DOUBT_MS, RETRY_MS
+from .connecting import BLOCKED_LOOP_MS, CONNECT_TIMEOUT_MS, RETRY_MS
 from .connecting import connect as connect_asynchronously
 from .exceptions import NothingToClaim
 from .loop_thread import awaited, document, loop_thread
+from .spool import MAX_SPOOL_BYTES, Spooled
 from .sync_calls import Calls
 from .sync_task import Task
 from .task import OnLost
@@ -80,6 +82,13 @@ class Client(Calls):
     @property
     def closed(self) -> bool:
         return self._inner.closed
+
+    @property
+    def draining(self) -> bool:
+        return self._inner.draining
+
+    def until_draining(self, wait_ms: int | None = None) -> bool:
+        return loop_thread.run(self._inner.until_draining(wait_ms))
 
     def close(self) -> None:
         """Says goodbye: every lease that is still held is released."""
@@ -167,6 +176,12 @@ class Client(Calls):
         )
         return _task_or_none(loop_thread.run(awaited(claiming)), wait_ms)
 
+    def spooled(self) -> list[Spooled]:
+        return loop_thread.run(self._inner.spooled())
+
+    def replay_spool(self, folder: str | os.PathLike[str] | None = None) -> list[Spooled]:
+        return loop_thread.run(self._inner.replay_spool(folder))
+
     def watch(
         self, handoff: str | None = None, kinds: str | Iterable[str] | None = None, after: int | None = None
     ) -> Watches:
@@ -183,9 +198,17 @@ def connect(
     name: str | None = None,
     session: str | None = None,
     token: str | None = None,
-    in_doubt_ms: int = IN_DOUBT_MS,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    cert_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    server_name: str | None = None,
+    in_doubt_ms: int | None = None,
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     retry_ms: int = RETRY_MS,
+    spool: str | os.PathLike[str] | None = None,
+    max_spool_bytes: int = MAX_SPOOL_BYTES,
+    blocked_loop_ms: int | None = BLOCKED_LOOP_MS,
 ) -> Client:
     """A connected client; the arguments are those of `dhp_client.connect`. `with connect(...) as client:` closes it."""
     connecting = connect_asynchronously(
@@ -193,9 +216,17 @@ def connect(
         name=name,
         session=session,
         token=token,
+        token_file=token_file,
+        ca_file=ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+        server_name=server_name,
         in_doubt_ms=in_doubt_ms,
         connect_timeout_ms=connect_timeout_ms,
         retry_ms=retry_ms,
+        spool=spool,
+        max_spool_bytes=max_spool_bytes,
+        blocked_loop_ms=blocked_loop_ms,
     )
     return Client(loop_thread.run(awaited(connecting)))
 

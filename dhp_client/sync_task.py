@@ -9,18 +9,17 @@ from typing import Any
 
 from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY
 from dhp_protocol.replies import (
-    CheckpointReply,
     CompleteReply,
     DispatchReply,
     FailReply,
     ReleaseReply,
-    SpendReply,
     SuspendReply,
 )
 
 from . import task as asynchronous
 from .asking import Approved
 from .budgets import Budget
+from .keepable import Checkpointed, Spent
 from .loop_thread import document, loop_thread
 from .money import Money
 from .spending import Headroom
@@ -93,15 +92,21 @@ class Task:
         return self._inner.in_doubt
 
     @property
+    def spooled(self) -> int:
+        return self._inner.spooled
+
+    @property
+    def draining(self) -> bool:
+        return self._inner.draining
+
+    @property
     def ended(self) -> str | None:
         return self._inner.ended
 
-    def checkpoint(
-        self, state: Any, *, steps: int = 1, usd: Money | None = None, activity: Any = None
-    ) -> CheckpointReply:
+    def checkpoint(self, state: Any, *, steps: int = 1, usd: Money | None = None, activity: Any = None) -> Checkpointed:
         return loop_thread.run(self._inner.checkpoint(state, steps=steps, usd=usd, activity=activity))
 
-    def spend(self, *, usd: Money = 0, steps: int = 0) -> SpendReply:
+    def spend(self, *, usd: Money = 0, steps: int = 0) -> Spent:
         return loop_thread.run(self._inner.spend(usd=usd, steps=steps))
 
     def afford(self, *, usd: Money = 0, steps: int = 0) -> Headroom:
@@ -186,16 +191,20 @@ class Task:
 
     def __enter__(self) -> "Task":
         self._inner._check()
+        self._inner._session.at_work.add(self._inner._hold)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        loss = self._inner._loss_on_leaving(error)
-        if loss is not None:
-            raise loss from error
-        loop_thread.run(self._inner._leave(error))
-        return self._inner._ends_the_block(error)
+        try:
+            loss = self._inner._loss_on_leaving(error)
+            if loss is not None:
+                raise loss from error
+            loop_thread.run(self._inner._leave(error))
+            return self._inner._ends_the_block(error)
+        finally:
+            self._inner._session.at_work.discard(self._inner._hold)
 
 
 document(Task, asynchronous.Task)

@@ -15,10 +15,10 @@ from msgspec import Raw
 
 from dhp_protocol.errors import DHPError, LeaseLost
 from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY, MAX_ERROR_CHARS, MAX_NAME_CHARS
-from dhp_protocol.messages import CheckCapability, Complete, Fail, Release, WorkError
+from dhp_protocol.messages import CheckCapability, Fail, Release, WorkError
 from dhp_protocol.replies import CapabilityReply, CompleteReply, DispatchReply, FailReply, ReleaseReply
 
-from . import payload
+from . import keepable, payload
 from .arguments import check_text, check_whole
 from .asking import Asking
 from .budgets import Budget
@@ -27,6 +27,9 @@ from .effects import Effects
 from .exceptions import ApprovalDenied, CapabilityDenied, ClientClosed, ClientError, Suspended, TaskEnded
 from .session import Grant, Session
 from .spending import Spending
+from .spool import Spool
+from .spool_lines import KeptResult
+from .spooling import Spooling
 from .writes import Write
 
 if TYPE_CHECKING:
@@ -68,6 +71,19 @@ class Task(Spending, Effects, Asking):
         self._hold.on_lost = weakref.WeakMethod(self._lease_lost)
         self._hold.begin()
 
+    async def adopts(self, spool: Spool, grant: Grant) -> bool:
+        """Sends what a dead process kept of this handoff, as `grant` gives it; false where that has ended it already."""
+        if self._hold.spooling is None:
+            self._hold.spooling = Spooling(self._hold, spool)
+        try:
+            await self._hold.spooling.adopt(grant.checkpoint)
+        except LeaseLost:
+            return False
+        except BaseException:
+            self._session.run_in_background(self._leave(None))
+            raise
+        return self.ended is None
+
     # What a worker says.
 
     async def complete(self, result: Any) -> CompleteReply:
@@ -75,15 +91,12 @@ class Task(Spending, Effects, Asking):
 
         `ResultInvalid` leaves it running: mend the result as `path` and `rule` of its details say, and call again. Its
         `left` tells how many tries there are; with the last one gone the handoff is dead.
+
+        This returns once the result is accepted. While nobody answers it waits; a spool, where the client has one, holds the
+        result meanwhile, whether anybody still waits or not.
         """
         text = payload.encode(result, member="result")
-        return await self._hold.write(
-            Write(
-                lambda: Complete(handoff=self.handoff, fence=self.fence, result=Raw(text)),
-                CompleteReply,
-                ending="completed",
-            )
-        )
+        return await self._hold.write(keepable.complete(self._hold, KeptResult(result=Raw(text))))
 
     async def fail(self, type: str, message: str = "", *, retry: bool = True, delay_ms: int | None = None) -> FailReply:
         """Ends this attempt. With `retry` others try again, until the failures are used up; without, the handoff is dead.
@@ -175,6 +188,7 @@ class Task(Spending, Effects, Asking):
         body = asyncio.current_task()
         assert body is not None
         self._body, self._body_cancelling, self._body_cancelled = body, body.cancelling(), False
+        self._session.at_work.add(self._hold)
         return self
 
     async def __aexit__(
@@ -182,6 +196,12 @@ class Task(Spending, Effects, Asking):
     ) -> bool | None:
         body, self._body = self._body, None
         assert body is not None
+        try:
+            return await self._left(body, error)
+        finally:
+            self._session.at_work.discard(self._hold)
+
+    async def _left(self, body: asyncio.Task[Any], error: BaseException | None) -> bool:
         by_us = self._body_cancelled and body.uncancel() <= self._body_cancelling
         if isinstance(error, asyncio.CancelledError) and by_us:
             raise self._hold.loss_error() from error

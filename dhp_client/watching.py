@@ -1,7 +1,7 @@
 """Following what happens, record by record, without missing any.
 
 Owns one watch: a connection of its own, so that a slow reader holds up nothing else, and taking it up again from the
-last position after an outage or when the daemon found the reader too slow.
+last position after an outage. What is gone from the daemon's history before it was read is told (`lagged`).
 """
 
 import asyncio
@@ -24,11 +24,16 @@ from .link import Link
 from .session import Session
 
 MAX_UNREAD = 1_000
-"""Events kept for a reader; beyond that the daemon is held back, and says `lagged` when it has had enough."""
+"""Events kept for a reader; beyond that the daemon is held back, and goes on from its disk when it is read again."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One record of one handoff. `position` is its place in the whole store; `record` is all of it."""
+    """One record of one handoff. `position` is its place in the whole store; `record` is all of it.
+
+    With the `type` `lagged` it is none: of the records up to `position` that weren't given yet, some were pruned or forgotten
+    before this reader came there. `handoff` is empty then, and `record` has only these two members. `list` and `status` tell how
+    things stand.
+    """
 
     handoff: str
     position: int
@@ -112,9 +117,11 @@ class Watch:
         assert self._feed is not None
         event = await self._feed.next()
         if isinstance(event, LaggedEvent):
+            if event.lost != "records":  # Its session holds nothing, so it lost nothing.
+                return None
             self.position = event.after
-            self._drop_feed()
-            return None
+            lagged = {"type": "lagged", "position": event.after}
+            return WatchEvent(handoff="", position=event.after, type="lagged", record=lagged)
         record = msgspec.json.decode(event.record, type=dict[str, Any])
         self.position = int(record["position"])
         return WatchEvent(handoff=event.handoff, position=self.position, type=str(record["type"]), record=record)

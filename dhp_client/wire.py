@@ -44,7 +44,7 @@ def encode_request(request: Request, limits: Limits) -> bytes:
     except UnicodeEncodeError:
         raise InvalidRequest("The request holds text that is no Unicode (a lone surrogate).", member="") from None
     if len(body) > limits.max_frame_bytes:
-        _check_payloads(request, limits)
+        check_payloads(request, limits)
         raise FrameTooLarge(
             f"A frame's body may have {limits.max_frame_bytes} bytes: send less at once.",
             limit=limits.max_frame_bytes,
@@ -55,7 +55,7 @@ def encode_request(request: Request, limits: Limits) -> bytes:
     return encode_frame(body, counted=True)
 
 
-def _check_payloads(request: Request, limits: Limits) -> None:
+def check_payloads(request: msgspec.Struct, limits: Limits) -> None:
     """Raises `TooLarge`, naming the member, where one payload alone has more than its own limit."""
     bounds = {"state": limits.max_state_bytes, "result": limits.max_result_bytes}
     for member in request.__struct_fields__:

@@ -11,8 +11,13 @@ from dhp_protocol.errors import BudgetExceeded, DHPError, ResultInvalid
 from dhp_protocol.messages import Request
 
 from .leases import Loss
+from .spool_lines import Contents, Entry
 
 T = TypeVar("T")
+
+
+class OutOfTouch(Exception):
+    """There is no connection, or the lease is in doubt; a write that gives way didn't leave, or has no answer."""
 
 
 @dataclass(eq=False)
@@ -24,6 +29,9 @@ class Write(Generic[T]):
     `corrects` tells whether it took something from a refusal that lets `request` say it rightly now. `spends`: a cap may be in its way,
     and the refusal then ends the hold. `unanswered` makes the answer of one that mustn't be sent twice. `begins`: it is
     refused, not kept waiting, while the lease is in doubt. `insists`: it is sent even if nobody waits for it any more.
+
+    Where there is a spool, `entry` is what of it is kept there while nobody answers, and `kept` makes the answer then, of what the
+    file holds (None: it waits for the daemon's). `gives_way_ms`: it waits so long to be in touch, and then raises `OutOfTouch` (None: for ever).
     """
 
     request: Callable[[], Request]
@@ -37,6 +45,9 @@ class Write(Generic[T]):
     begins: bool = False
     insists: bool = False
     sent: bool = False
+    entry: Entry | None = None
+    kept: Callable[[Contents], T] | None = None
+    gives_way_ms: float | None = None
 
     @property
     def settles(self) -> tuple[str, ...] | None:

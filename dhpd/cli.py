@@ -1,9 +1,10 @@
-"""The command `dhpd`: settings in, one daemon, an exit code out; and `dhpd token`, which makes a token.
+"""The command `dhpd`: settings in, one daemon, an exit code out; `dhpd token`, which makes a token; `dhpd check` and `dhpd backup`.
 
 Exit codes: 0, 1 (the directory is in use, the store is broken, an address is taken), 2 (settings); each with one plain
 line on standard error.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,20 +28,26 @@ class _OneLineGroup(click.Group):
 _file_option = click.option(
     "--config", "file", metavar="FILE", type=click.Path(path_type=Path), help="Settings in TOML."
 )
+_data_option = click.option("--data", metavar="DIR", help="Where the store lies (./dhpd-data).")
 _tokens_option = click.option("--tokens", metavar="FILE", help="The tokens of which whoever comes over TCP needs one.")
 
 
 @click.group(
     cls=_OneLineGroup,
     invoke_without_command=True,
-    subcommand_metavar="[token NAME --roles ROLES]",
+    subcommand_metavar="[token NAME --roles ROLES | check | backup FILE]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--data", metavar="DIR", help="Where the store lies (./dhpd-data).")
+@_data_option
 @click.option("--listen", multiple=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH; may be given several times.")
 @_file_option
 @_tokens_option
-@click.option("--insecure", is_flag=True, default=None, help="Allow addresses that are not loopback.")
+@click.option("--tls-cert", metavar="FILE", help="Speak TLS over TCP, with this certificate.")
+@click.option("--tls-key", metavar="FILE", help="The certificate's key.")
+@click.option("--tls-client-ca", metavar="FILE", help="Ask for clients' certificates, signed by one of these.")
+@click.option(
+    "--insecure", is_flag=True, default=None, help="Allow other addresses than loopback without tokens and TLS."
+)
 @click.option("--idle-exit-ms", type=int, metavar="N", help="End when unused, with nothing live, for so long.")
 @click.version_option(__version__, prog_name="dhpd")
 @click.pass_context
@@ -50,6 +57,9 @@ def main(
     listen: tuple[str, ...],
     file: Path | None,
     tokens: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_client_ca: str | None,
     insecure: bool | None,
     idle_exit_ms: int | None,
 ) -> None:
@@ -58,11 +68,13 @@ def main(
     Listens on 127.0.0.1:8471 and on DIR/dhpd.sock unless --listen says otherwise, and prints `dhpd ready ADDRESS...`
     when it does. Settings: defaults < FILE < DHPD_* in the environment < flags.
     """
+    os.umask(0o077)  # Whatever is written is its owner's alone.
     if ctx.invoked_subcommand is not None:
-        ctx.obj = (file, tokens)
+        ctx.obj = (file, tokens, data)
         return
     flags = {"data": data, "listen": list(listen) or None, "insecure": insecure, "idle_exit_ms": idle_exit_ms}
-    config = _settings(file, {**flags, "tokens": tokens})
+    secrecy = {"tokens": tokens, "tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
+    config = _settings(file, {**flags, **secrecy})
     from .server.daemon import CannotRun, run
 
     try:
@@ -84,7 +96,7 @@ def token(ctx: click.Context, name: str, roles: str, tokens: str | None, file: P
 
     A daemon that uses the file takes the token up by itself.
     """
-    outer_file, outer_tokens = ctx.obj
+    outer_file, outer_tokens, _ = ctx.obj
     config = _settings(file or outer_file, {"tokens": tokens or outer_tokens})
     if config.tokens is None:
         _end("Say which token file: --tokens FILE, DHPD_TOKENS, or tokens in the settings file.", 2)
@@ -95,6 +107,52 @@ def token(ctx: click.Context, name: str, roles: str, tokens: str | None, file: P
     except ConfigError as error:
         _end(str(error), 2)
     print(made, flush=True)
+
+
+@main.command()
+@click.argument("store", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@_data_option
+@_file_option
+@click.pass_context
+def check(ctx: click.Context, store: Path | None, data: str | None, file: Path | None) -> None:
+    """Check that a store is whole: the one in DIR, beside its daemon or without it, or that in FILE, a backup.
+
+    Looks at every page, record and hash, so it takes a while for a large one. Says what to do where something is broken, and changes nothing.
+    """
+    from .store.backend import StoreError
+    from .upkeep import check
+
+    try:
+        sys.exit(check(store or _store(ctx, file, data)))
+    except StoreError as error:
+        _end(str(error), 1)
+
+
+@main.command()
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
+@_data_option
+@_file_option
+@click.pass_context
+def backup(ctx: click.Context, target: Path, data: str | None, file: Path | None) -> None:
+    """Copy the store in DIR to a new FILE, as of one moment, beside its daemon or without it; the copy is checked.
+
+    To restore it, put FILE into an empty directory as dhpd.sqlite, and start dhpd there.
+    """
+    from .store.backend import StoreError
+    from .upkeep import backup
+
+    try:
+        sys.exit(backup(_store(ctx, file, data), target))
+    except StoreError as error:
+        _end(str(error), 1)
+
+
+def _store(ctx: click.Context, file: Path | None, data: str | None) -> Path:
+    """The store's file, by the settings in force."""
+    from .server.directory import STORE_NAME
+
+    outer_file, _, outer_data = ctx.obj
+    return Path(_settings(file or outer_file, {"data": data or outer_data}).data) / STORE_NAME
 
 
 def _settings(file: Path | None, flags: dict[str, Any]) -> Config:

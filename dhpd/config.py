@@ -32,12 +32,23 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The token file, which whoever comes over TCP must have a token of; None: nobody needs one."""
     hello_within_ms: Positive = 5_000
     """How long a connection that needs a token may take until its `hello` is accepted."""
+    tls_cert: str | None = None
+    """The daemon's certificate, and those between it and its CA, in PEM form; with it, TCP speaks TLS and nothing else."""
+    tls_key: str | None = None
+    """The certificate's key, in PEM form, which nobody else may read."""
+    tls_client_ca: str | None = None
+    """Whoever comes over TLS shows a certificate signed by one of those in this file; its name is the worker's."""
+    handshake_within_ms: Positive = 5_000
+    """How long a connection may take until TLS is agreed on."""
     insecure: bool = False
-    """Allows addresses that aren't loopback."""
+    """Allows addresses that aren't loopback without TLS, or without tokens."""
     power_safe: bool = True
     """Whether every answer waits for an fsync; without, answers survive a crash but not a power loss."""
     idle_exit_ms: Positive | None = None
     """Ends the daemon when nobody was connected and nothing was live for so long."""
+
+    ballast_bytes: Annotated[int, Meta(ge=1024 * 1024, le=1024 * 1024 * 1024)] = 16 * 1024 * 1024
+    """So much room is held back in DATA, for the ends of work on a disk that is full otherwise."""
 
     retention_ms: Annotated[int, Meta(ge=1_000, le=3_153_600_000_000)] = 30 * 86_400_000
     """So long after its `ack` a handoff is kept; one that nobody acknowledged is kept for good. At most 100 years."""
@@ -46,16 +57,31 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     min_ttl_ms: Positive = 500
     max_ttl_ms: Positive = 3_600_000
 
+    drain_grace_ms: Annotated[int, Meta(ge=0)] = 0
+    """So long SIGTERM waits for the leases that live to end, before it stops; a second one stops at once."""
+
     max_connections: Positive = 10_000
     """Where a token is required, half of these at most are of those who haven't said hello yet."""
-    max_inflight_requests: Positive = 1_024
+    idle_ms: Positive = Limits().idle_ms
+    """A connection without `hello` and with nothing open that says nothing for so long is closed."""
+    vanished_ms: Annotated[int, Meta(ge=1_000)] = 45_000
+    """A connection whose peer's host confirms nothing for so long, not even that it is there, is closed."""
+    frame_within_ms: Positive = Limits().frame_within_ms
+    """So long a frame may take to come, and as long again for each 64 KiB of it."""
+    max_inflight_requests: Positive = Limits().max_inflight_requests
     """Per connection: requests taken in and not yet answered, waiting ones apart."""
     max_inflight_bytes: Positive = 16 * 1024 * 1024
     """Per connection: what those requests are long, at most, and one frame more."""
-    max_waiting_requests: Positive = 1_024
-    """Per connection: claims and results that wait."""
-    max_unsent_bytes: Positive = 1024 * 1024
+    max_waiting_requests: Positive = Limits().max_waiting_requests
+    """Per connection: claims, results and approvals that wait."""
+    max_waiting_in_all: Positive = 131_072
+    """Of those, all connections together; a claim counts once for each of its kinds."""
+    max_unsent_bytes: Positive = Limits().max_unsent_bytes
     """Per connection: beyond it, nothing more is read from the peer until it reads."""
+    max_buffered_bytes: Positive = 128 * 1024 * 1024
+    """In all: input that isn't whole yet, or isn't answered, but for 16 KiB of each connection."""
+    max_unsent_bytes_in_all: Positive = 128 * 1024 * 1024
+    """In all: answers and events that peers don't read, but for 16 KiB of each connection."""
     max_queued_bytes: Positive = 64 * 1024 * 1024
     """In all: what waits for the disk."""
 
@@ -82,6 +108,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             max_bundle_records=self.max_bundle_records,
             max_wait_ms=self.max_wait_ms,
             max_page=self.max_page,
+            max_inflight_requests=self.max_inflight_requests,
+            max_waiting_requests=self.max_waiting_requests,
+            max_unsent_bytes=self.max_unsent_bytes,
+            frame_within_ms=self.frame_within_ms,
+            idle_ms=self.idle_ms,
         )
 
 
@@ -103,7 +134,14 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         raise ConfigError("ttl_ms must lie between min_ttl_ms and max_ttl_ms.")
     if config.max_frame_bytes < max(config.max_state_bytes, config.max_result_bytes) + config.max_intent_bytes + 4096:
         raise ConfigError("max_frame_bytes must hold a state or result and an intent together, and 4096 bytes more.")
+    if config.max_buffered_bytes < config.max_frame_bytes:
+        raise ConfigError("max_buffered_bytes must hold a frame: at least max_frame_bytes.")
+    if config.max_unsent_bytes_in_all < config.max_frame_bytes:
+        raise ConfigError("max_unsent_bytes_in_all must hold an answer: at least max_frame_bytes.")
     return config
+
+
+_TEXTS = ("data", "tokens", "tls_cert", "tls_key", "tls_client_ca")
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -114,7 +152,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             continue
         if name == "listen":
             found[name] = text.split()
-        elif name in ("data", "tokens"):
+        elif name in _TEXTS:
             found[name] = text
         else:
             found[name] = _number_or_flag(name, text)

@@ -14,6 +14,9 @@ import uvloop
 
 ASYNC_TEST_TIMEOUT_S = 60.0
 
+# Each test's daemon has a directory of its own: the usual ballast in hundreds of them would fill a disk.
+os.environ.setdefault("DHPD_BALLAST_BYTES", str(2 * 1024 * 1024))
+
 hypothesis.settings.register_profile("dhp", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("dhp")
 

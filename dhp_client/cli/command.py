@@ -55,7 +55,7 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
                     "or dispatch something here first."
                 )
     connecting = dhp_client.connect(
-        settings.connect, name=settings.client_name(), token=settings.token(), connect_timeout_ms=patience_ms
+        settings.connect, name=settings.client_name(), connect_timeout_ms=patience_ms, **settings.credentials()
     )
     async with connecting as client:
         return await body(client, settings, **arguments)

@@ -3,6 +3,7 @@
 from typing import get_args
 
 import click
+import msgspec
 
 from dhp_client import Client
 from dhp_protocol.messages import Status
@@ -68,6 +69,10 @@ async def watch(
             after = now.position
     async with client.watch(handoff=handoff, kinds=list(kinds) or None, after=after) as events:
         async for event in events:
+            if event.type == "lagged":
+                sentence = f"lagged: records up to position {event.position} are gone that weren't shown."
+                settings.show({"lagged": event.position}, [sentence])
+                continue
             line = f"{event.handoff[:SHORT_ID_CHARS]}  {record_line(event.record)}"
             settings.show({"handoff": event.handoff, "record": event.record}, [line])
             if handoff is not None and event.type in FINAL:
@@ -91,9 +96,11 @@ async def history(client: Client, settings: Settings, handoff: str) -> int:
 
 @command("stats")
 async def stats(client: Client, settings: Settings) -> int:
-    """Show counts of what the daemon holds."""
+    """Show counts of what the daemon holds, how it is, and which bounds were met."""
     answer = await client.stats()
-    settings.show(answer, fact_lines(answer))
+    facts = msgspec.to_builtins(answer)
+    facts["limits_hit"] = {name: count for name, count in facts["limits_hit"].items() if count}
+    settings.show(answer, fact_lines(facts))
     return OK
 
 

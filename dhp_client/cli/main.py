@@ -14,7 +14,8 @@ import click
 
 import dhp_client
 
-from . import deciding, dispatching, effects, looking, moving, overseeing
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing, spools
+from .chaos import chaos
 from .demo import demo
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
@@ -26,7 +27,7 @@ from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_se
 def dhp() -> None:
     """Hand work off so that it outlives whoever is doing it.
 
-    --connect, --token-file, --name and --json may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
+    --connect, --name, --json, and what proves who you are (--token-file, --cert-file …) may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
     error; 2 wrong usage; 3 no daemon reached; 4 not there yet.
     """
 
@@ -47,6 +48,7 @@ for _command in (
     overseeing.redrive,
     overseeing.budget_add,
     overseeing.forget,
+    overseeing.drain,
     deciding.approvals,
     deciding.approve,
     deciding.deny,
@@ -54,7 +56,10 @@ for _command in (
     effects.effect_done,
     moving.export,
     moving.import_bundle,
+    spools.spool,
     demo,
+    chaos,
+    conforming.conform,
 ):
     dhp.add_command(_command)
 
@@ -102,7 +107,7 @@ def _give_up_writing(error: OSError) -> None:
 
 def _code_of(error: Exception) -> int | None:
     """The exit code of what the client raises; None for a mistake of our own."""
-    if isinstance(error, dhp_client.BadAddress):
+    if isinstance(error, dhp_client.BadAddress | dhp_client.TokenUnreadable):
         return USAGE
     if isinstance(error, dhp_client.NotConnected | dhp_client.ConnectionLost):
         return UNREACHABLE

@@ -1,18 +1,24 @@
 """The commands that change work from outside: each translates in, calls the client, translates out."""
 
+import asyncio
+import math
 from typing import Any
 
 import click
 
 from dhp_client import Client
 from dhp_client.budgets import CAPS
+from dhp_client.clock import monotonic_ms
 from dhp_protocol.limits import MAX_DELAY_MS
 
 from . import arguments
 from .command import command
 from .finding import full_id, id_argument
 from .printing import fact_lines
-from .settings import OK, Settings
+from .settings import NOT_YET, OK, Settings
+
+LOOK_EVERY_S = 0.2
+"""How often what is still held is asked for."""
 
 _CAPS = f"the caps are {', '.join(CAPS)}; only what is capped can be added to."
 
@@ -82,6 +88,26 @@ async def budget_add(client: Client, settings: Settings, handoff: str, add: dict
     """Give a handoff more of what is capped, such as max_usd=0.50."""
     answer = await client.budget_add(await full_id(client, handoff), add)
     settings.show(answer, fact_lines(answer.budget))
+    return OK
+
+
+@command("drain")
+@click.option("--wait", is_flag=True, help="Until nothing is held any more; Ctrl-C ends the waiting, not the draining.")
+@click.option(
+    "--timeout-ms", type=click.IntRange(min=0), help="Wait for so long at most; exit code 4 if work is held then."
+)
+async def drain(client: Client, settings: Settings, wait: bool, timeout_ms: int | None) -> int:
+    """Have the daemon take no new claims and dispatches, while what is held goes on to its end."""
+    answer = await client.drain()
+    if wait or timeout_ms is not None:
+        until_ms = math.inf if timeout_ms is None else monotonic_ms() + timeout_ms
+        while answer.leases and monotonic_ms() < until_ms:
+            await asyncio.sleep(LOOK_EVERY_S)
+            answer = await client.drain()
+        if answer.leases and timeout_ms is not None:
+            settings.show(answer, [f"draining, {answer.leases} held still"])
+            return NOT_YET
+    settings.show(answer, [f"draining, {answer.leases} held"])
     return OK
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dhp_client.money import shown_usd, unspent_usd
+from dhp_client.spool import Spooled
 from dhp_protocol.errors import DHPError
 from dhp_protocol.replies import EffectView, StatusReply
 
@@ -86,6 +87,24 @@ def table_lines(handoffs: Sequence[StatusReply]) -> list[str]:
 def effect_lines(effects: Sequence[EffectView]) -> list[str]:
     """A table of effects, with a line of names first."""
     return _table([("STATE", "FENCE", "STEP"), *((one.state, str(one.fence), one.step) for one in effects)])
+
+
+def spool_lines(files: Sequence[Spooled]) -> list[str]:
+    """A table of spool files, with a line of names first."""
+    return _table([("HANDOFF", "KIND", "WRITES", "CHECKPOINTS", "RESULT", "STANDS", "FILE"), *map(_spool_row, files)])
+
+
+def _spool_row(file: Spooled) -> tuple[str, ...]:
+    stands = f"void: {file.void}" if file.void is not None else "in use" if file.in_use else "waits"
+    return (
+        file.handoff[:SHORT_ID_CHARS],
+        file.kind,
+        str(file.writes),
+        str(file.checkpoints),
+        "yes" if file.has_result else "no",
+        "damaged" if file.damaged else stands,
+        file.path,
+    )
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

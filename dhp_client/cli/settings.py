@@ -6,7 +6,6 @@ own any command.
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +13,7 @@ import msgspec
 
 from dhp_protocol.limits import MAX_NAME_CHARS
 
+from ..trust import Trust, trust_from
 from .printing import harmless, json_line
 
 OK, FAILED, USAGE, UNREACHABLE, NOT_YET, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -27,17 +27,22 @@ class Settings(msgspec.Struct):
     connect: str | None = None
     as_json: bool = False
     token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
     name: str | None = None
 
-    def token(self) -> str | None:
-        """What the token file holds; None where none was named: then $DHP_TOKEN counts."""
-        if self.token_file is None:
-            return None
-        try:
-            return Path(self.token_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
-            raise click.UsageError(f"{self.token_file} can't be read: {why}.") from None
+    def credentials(self) -> dict[str, Any]:
+        """What proves who asks, and who answers, as `dhp_client.connect` takes it; there is no option for a token itself, which
+        everybody on the machine would see.
+        """
+        names = ("token_file", "ca_file", "cert_file", "key_file", "server_name")
+        return {name: getattr(self, name) for name in names}
+
+    def trust(self) -> Trust:
+        """What of it TLS goes by."""
+        return trust_from(self.ca_file, self.cert_file, self.key_file, self.server_name)
 
     def client_name(self) -> str:
         """Who asks, as a decision's `by` tells it where there are no tokens."""
@@ -61,20 +66,38 @@ def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(settings, str(param.name), value)
 
 
+def _file_option(name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, metavar="FILE", expose_value=False, callback=_note, help=text)
+
+
 with_json = click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_note, help="Write JSON.")
 _with_connect = click.option(
     "--connect",
     metavar="ADDRESS",
     expose_value=False,
     callback=_note,
-    help="tcp://HOST:PORT, unix:/PATH, or a directory.  [default: $DHP_CONNECT, else ./.dhp]",
+    help="tcp://HOST:PORT, tls://HOST:PORT, unix:/PATH, or a directory.  [default: $DHP_CONNECT, else ./.dhp]",
 )
 _with_token = click.option(
     "--token-file",
     metavar="FILE",
     expose_value=False,
     callback=_note,
-    help="Holds the token that the daemon asks for.  [default: $DHP_TOKEN]",
+    help="Holds the token that the daemon asks for.  [default: $DHP_TOKEN, $DHP_TOKEN_FILE]",
+)
+_with_ca = _file_option(
+    "--ca-file", "Whose signature the daemon's certificate needs.  [default: $DHP_TLS_CA, the system's]"
+)
+_with_certificate = _file_option(
+    "--cert-file", "Your certificate, where the daemon asks for one.  [default: $DHP_TLS_CERT]"
+)
+_with_key = _file_option("--key-file", "The certificate's key.  [default: $DHP_TLS_KEY]")
+_with_server_name = click.option(
+    "--server-name",
+    metavar="NAME",
+    expose_value=False,
+    callback=_note,
+    help="The name in the daemon's certificate.  [default: the address's host]",
 )
 _with_name = click.option(
     "--name",
@@ -87,4 +110,15 @@ _with_name = click.option(
 
 def with_settings(body: F) -> F:
     """Has a command take the options that all of them take."""
-    return _with_connect(_with_token(_with_name(with_json(body))))
+    for option in (
+        with_json,
+        _with_name,
+        _with_server_name,
+        _with_key,
+        _with_certificate,
+        _with_ca,
+        _with_token,
+        _with_connect,
+    ):
+        body = option(body)
+    return body

@@ -6,9 +6,11 @@ Pure: takes the log of requests, the handoff's history, its result and the file 
 import hashlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
+
+from dhp_client.checks import Check
 
 from .dataset import Result
 
@@ -43,14 +45,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     csv: bytes
     killed_at_ms: int
     claimed_at_ms: int
-
-
-class Check(NamedTuple):
-    """A claim, and whether it is so; `found` says what was seen."""
-
-    ok: bool
-    claim: str
-    found: str
 
 
 class Takeover(msgspec.Struct, frozen=True):

@@ -13,13 +13,16 @@ from typing import Any
 import msgspec
 
 import dhp_client
+from dhp_client.checks import Check, check_lines
 from dhp_client.cli.printing import history_lines, json_line
+from dhp_client.histories import whole_history
+from dhp_client.processes import Child, ChildFailed, Children
+from dhp_client.run_folders import fresh_folder
 
 from . import pages
 from .dataset import Result, csv_of, result_schema
-from .processes import Child, ChildFailed, Children
 from .progress import Progress
-from .report import Check, Evidence, Request, Takeover, checks, takeover
+from .report import Evidence, Request, Takeover, checks, takeover
 from .worker import KIND
 
 WORKER = "worker-a"
@@ -61,7 +64,7 @@ async def run(options: Options, progress: Progress) -> Outcome:
     Raises `DemoFailed` when it can't be carried out.
     """
     try:
-        folder = _fresh_folder(options.folder)
+        folder = fresh_folder(options.folder)
     except OSError as error:
         raise DemoFailed(f"{options.folder} can't be used ({error.strerror}): give another --folder.") from error
     progress.say(f"Everything of this run is in {folder}")
@@ -73,7 +76,7 @@ async def run(options: Options, progress: Progress) -> Outcome:
 
 
 async def _run(options: Options, progress: Progress, children: Children, folder: Path) -> Outcome:
-    daemon, address = await _start_daemon(children, folder)
+    daemon, (address,) = await children.start_daemon(folder / "store", "127.0.0.1:0")
     source = await _start_source(options, children, folder)
     progress.say(f"A daemon of its own at {address}, process {daemon.pid}; {len(source.urls)} pages at {source.where}")
     table = folder / "pages.csv"
@@ -164,7 +167,7 @@ async def _gather(
         standby=STANDBY,
         worker_exit_code=await handed_over.worker.ended(),
         requests=await source.requests([handed_over.worker, handed_over.standby]),
-        records=await _all_records(client, handoff),
+        records=await whole_history(client, handoff),
         status=status.status,
         seq=status.seq,
         failures=status.failures,
@@ -204,15 +207,6 @@ async def _start_source(options: Options, children: Children, folder: Path) -> _
     server = children.start("pages", "dhp_client.demo.pages", str(log), paths[options.kill_at - 1])
     address = (await server.wait_for("ready"))["address"]
     return _Source(urls=[address + path for path in paths], where=address, server=server, log=log, hold_page="0")
-
-
-async def _start_daemon(children: Children, folder: Path) -> tuple[Child, str]:
-    daemon = children.start("dhpd", "dhpd", "--data", str(folder / "store"), "--listen", "127.0.0.1:0")
-    ready = await daemon.wait_for("said")
-    address = next((word for word in ready["line"].split() if word.startswith("tcp://")), None)
-    if address is None:
-        raise DemoFailed(f"dhpd said {ready['line']!r} instead of its address: see {folder / 'dhpd.log'}.")
-    return daemon, address
 
 
 async def _follow(client: dhp_client.Client, handoff: str, progress: Progress) -> None:
@@ -255,16 +249,6 @@ async def _until_held(holder: Child, worker: Child) -> None:
         gone.cancel()
 
 
-async def _all_records(client: dhp_client.Client, handoff: str) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
-    after: int | None = 0
-    while after is not None:
-        page = await client.history(handoff, after=after, limit=1000)
-        records += page.records
-        after = page.next
-    return records
-
-
 def _written(table: Path, result: Result | None) -> bytes:
     """Writes the data set; what is on disk then."""
     table.write_bytes(csv_of([] if result is None else result["rows"]))
@@ -281,21 +265,7 @@ def _tell(outcome: Outcome, evidence: Evidence, progress: Progress) -> None:
     claim_ms, first_page_ms = outcome.takeover.claim_ms, outcome.takeover.first_page_ms
     page = "" if first_page_ms is None else f", {first_page_ms} ms to its first page"
     progress.say(f"Take-over {claim_ms} ms from {ended} to {evidence.standby}'s claim{page}\n")
-    for check in outcome.checks:
-        progress.say(f"  {'ok    ' if check.ok else 'NOT SO'}  {check.claim} ({check.found})")
+    for line in check_lines(outcome.checks):
+        progress.say(line)
     wrong = sum(not check.ok for check in outcome.checks)
     progress.say("\nAll of it is so." if not wrong else f"\n{wrong} of {len(outcome.checks)} claims are not so.")
-
-
-def _fresh_folder(parent: Path) -> Path:
-    """A folder for this run alone, `run-N` in `parent`."""
-    parent.mkdir(parents=True, exist_ok=True)
-    number = 1 + max((int(path.name[4:]) for path in parent.glob("run-*") if path.name[4:].isdigit()), default=0)
-    while True:
-        folder = parent.resolve() / f"run-{number}"
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return folder

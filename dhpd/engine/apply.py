@@ -100,6 +100,9 @@ KEEPS_FENCE: frozenset[type[Record]] = frozenset((Dispatched, Checkpointed, Comp
 """Records that don't raise the fence. Every other one changes the status, and so does."""
 
 
+_MAY_LEAP: frozenset[type[Record]] = frozenset((Claimed, Imported))
+
+
 def apply(handoff: Handoff | None, entry: Entry) -> Handoff:
     """The facts after `entry`; `handoff` is None for its first record only. A `Forgotten` leaves none (`retention`)."""
     record = entry.record
@@ -213,10 +216,10 @@ def follows(handoff: Handoff, record: Record) -> bool:
     """Whether the record's `n` and fence can be the next ones.
 
     Invariant 1: fences never fall, and a change of status but `complete` raises them: by one, unless records of elsewhere are
-    missing in between, or the handoff has just come from there.
+    missing in between, the handoff has just come from there, or it is claimed above the floor of a restored store.
     """
     least = handoff.fence + (type(record) not in KEEPS_FENCE)
-    next_here = record.n == handoff.n + 1 and type(record) is not Imported
+    next_here = record.n == handoff.n + 1 and type(record) not in _MAY_LEAP
     return record.n > handoff.n and (record.fence == least or (record.fence > least and not next_here))
 
 

@@ -10,6 +10,8 @@ from .facts import ORPHANED, RUNNING
 from .fencing import ended_by, lease_lost
 from .holding import decide_fail, decide_release, not_claimable, not_recoverable
 from .moments import Now
+from .roles import check_worker
+from .scarcity import check_room
 from .serving import claim_lookup
 from .settling import Settling
 from .waiting import Address, ClaimWaiter
@@ -36,6 +38,7 @@ def _take(
     to: Address,
     now: Now,
 ) -> None:
+    check_worker(request.worker, to.caller)
     if core.sessions.of(to.connection) is None:  # Whoever asked has gone meanwhile: nothing is granted to nobody.
         core.reply_of_all(to, NothingToClaim())
         return
@@ -53,6 +56,7 @@ def _take(
             core.end_wait(waiting, now)
     if core.draining:
         raise draining()
+    check_room(core)
     if handoff is not None:
         core.look(handoff, now)
     core.settle_some_due(now)

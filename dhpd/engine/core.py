@@ -50,11 +50,14 @@ class Core:
         fresh_name: Callable[[], str],
         *,
         purged_fence: int = 0,
+        fence_floor: int = 0,
         chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
         """`fresh_name` makes an unguessable name, `chance` a number in [0, 1) to spread retries by."""
         self.settings = settings
         self.purged_fence = purged_fence
+        self.fence_floor = fence_floor
+        """Claims are above it: before the store was restored from a backup, fences up to it may have been given out."""
         self.chance = chance
         self.ledger = Ledger()
         self.journal = Journal()
@@ -64,7 +67,11 @@ class Core:
         self.tombstones = Tombstones()
         self.backlog = Backlog(settings.steps_at_once)
         self.draining = False
+        self.stops_at_ms: int | None = None
+        """While draining: when the daemon will stop, in lease time, if that is known."""
         self.available = True
+        self.disk_full = False
+        """Only what `scarcity` lets through is written."""
         self.looked_at: Handoff | None = None
         """What the operation at hand has looked at: a refusal shows that much."""
         self.missed_at = 0

@@ -67,13 +67,14 @@ def decide_claim(
     ttl_ms: int,
     nonce: str | None,
     detached: bool,
+    fence_floor: int,
     now: Now,
 ) -> Sequence[Change]:
-    """The grant of a claimable handoff."""
+    """The grant of a claimable handoff, above the floor that a restored store has."""
     record = Claimed(
         n=handoff.n + 1,
         at_ms=now.wall_ms,
-        fence=handoff.fence + 1,
+        fence=max(handoff.fence, fence_floor) + 1,
         worker=worker,
         session=session,
         ttl_ms=ttl_ms,

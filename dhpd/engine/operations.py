@@ -65,6 +65,7 @@ from .porting_operations import Arrived, export, import_
 from .reading_operations import checkpoints, history, last_checkpoint, list_handoffs, result, status
 from .retention_operations import forget, retire
 from .roles import ADMIN, Caller, check_fence_owner, check_role, may_claim, may_hold, not_a_worker
+from .scarcity import GOES_ON, disk_is_full
 from .session_operations import begin_drain, drain, goodbye, heartbeat, hello, ping
 from .settling import Settling
 from .waiting import Address
@@ -114,6 +115,8 @@ class Engine(Settling):
             check_role(asked, to.caller)
             if not self.available and kind not in _WITHOUT_STORE:
                 raise StoreUnavailable("The store can't be reached: try again.", after_ms=200)
+            if self.disk_full and type(request) not in GOES_ON:
+                raise disk_is_full()
             if kind in _ADDS_BYTES and self.journal.queued_bytes > self.settings.max_queued_bytes:
                 raise _overloaded()
             if kind in _FENCED and (facts := self.ledger.get(asked.handoff)) is not None:
@@ -198,9 +201,9 @@ class Engine(Settling):
                 self.waiting.remove(waiter)
                 self.reply(waiter.address, not_a_worker())
 
-    def drain(self, now: Now) -> None:
+    def drain(self, now: Now, stops_in_ms: int | None = None) -> None:
         """No new claims and dispatches from now on."""
-        begin_drain(self, now)
+        begin_drain(self, now, stops_in_ms)
 
 
 def _named(engine: Engine, request: Any, _: Caller) -> list[str]:

@@ -1,19 +1,20 @@
 """Roles: who may ask for what, and whose fence it is.
 
-Owns the table of operations and roles, and that a fence is of use only to the token that it was given to. Does not own
-tokens and how one is proved (`dhpd.server.tokens`). Pure.
+Owns the table of operations and roles, and that a fence is of use only to the token, and the certificate, that it was given to.
+Does not own tokens and certificates, nor how one is proved (`dhpd.server`). Pure.
 """
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Literal, get_args
+from weakref import WeakValueDictionary
 
 from msgspec import UNSET
 
 from dhp_protocol.errors import Forbidden
 from dhp_protocol.messages import AnyRequest, Request
 
-from .facts import RUNNING, Handoff
+from .facts import RUNNING, Handoff, Hold
 
 Role = Literal["dispatcher", "worker", "approver", "reader", "admin"]
 
@@ -21,16 +22,19 @@ ROLES: tuple[Role, ...] = ("dispatcher", "worker", "approver", "reader", "admin"
 
 
 class Caller:
-    """Who speaks on a connection: its token's name (None: no token is in use there), and what it may do at this moment.
+    """Who speaks on a connection: its token's name (without tokens, its certificate's; None: neither is in use there), and what
+    it may do at this moment. `worker` is the name that its certificate proves, and the only one it may work under; None: any.
 
-    All connections of a token share one, so that a change of its roles takes effect at once, on what is still on its way
-    too. One whose token is gone has no role left.
+    All connections of a token share one, or one for each certificate, so that a change of its roles takes effect at once, on what
+    is still on its way too. One whose token is gone has no role left.
     """
 
-    __slots__ = ("_roles", "may_ask", "token")
+    __slots__ = ("__weakref__", "_roles", "_workers", "may_ask", "token", "worker")
 
-    def __init__(self, token: str | None, roles: Iterable[Role]) -> None:
+    def __init__(self, token: str | None, roles: Iterable[Role], *, worker: str | None = None) -> None:
         self.token = token
+        self.worker = worker
+        self._workers: WeakValueDictionary[str, Caller] = WeakValueDictionary()
         self.roles = frozenset(roles)
 
     @property
@@ -43,9 +47,19 @@ class Caller:
         self._roles = roles
         self.may_ask = _may_ask(roles)
         """The kinds of requests that it may ask for whatever their members are."""
+        for caller in list(self._workers.values()):
+            caller.roles = roles
+
+    def as_worker(self, name: str) -> "Caller":
+        """The same token in the hands of whoever has a certificate of that name; its roles are those of the token."""
+        caller = self._workers.get(name)
+        if caller is None:
+            caller = self._workers[name] = Caller(self.token, self.roles, worker=name)
+        return caller
 
     def __repr__(self) -> str:
-        return f"Caller({self.token!r}, {self.told_roles()})"
+        worker = "" if self.worker is None else f", worker={self.worker!r}"
+        return f"Caller({self.token!r}, {self.told_roles()}{worker})"
 
     def told_roles(self) -> list[Role]:
         """The roles as `hello` tells them."""
@@ -164,19 +178,37 @@ def check_parent(parent: Handoff, caller: Caller) -> None:
 
 
 def check_fence_owner(handoff: Handoff, fence: int, caller: Caller) -> None:
-    """Raises `Forbidden` where the fence is the newest hold's, and that hold is another token's.
+    """Raises `Forbidden` where the fence is the newest hold's, and that hold is another token's, or another certificate's.
 
     Any other fence is void, whoever sends it.
     """
     hold = handoff.hold
-    if hold is not None and hold.fence == fence and hold.token != caller.token:
-        raise Forbidden("This fence was given to another token: claim the handoff to work on it.", role="worker")
+    if hold is None or hold.fence != fence:
+        return
+    if hold.token != caller.token or not _is_same_worker(hold, caller):
+        whose = "token" if _is_same_worker(hold, caller) else "certificate"
+        raise Forbidden(f"This fence was given to another {whose}: claim the handoff to work on it.", role="worker")
+
+
+def check_worker(worker: str, caller: Caller) -> None:
+    """Raises `Forbidden` where a claim names another worker than the caller's certificate does."""
+    if caller.worker is not None and worker != caller.worker:
+        sentence = (
+            f"Your certificate is {caller.worker}'s: claim as that worker, or use the certificate of the other one."
+        )
+        raise Forbidden(sentence, role="worker", worker=caller.worker)
 
 
 def may_hold(handoff: Handoff, caller: Caller) -> bool:
     """Whether the caller may keep the present hold's lease alive: it is its token's, and that is a worker's."""
     hold = handoff.hold
-    return hold is not None and hold.token == caller.token and not caller.roles.isdisjoint(_WORKER)
+    if hold is None or hold.token != caller.token or not _is_same_worker(hold, caller):
+        return False
+    return not caller.roles.isdisjoint(_WORKER)
+
+
+def _is_same_worker(hold: Hold, caller: Caller) -> bool:
+    return caller.worker is None or hold.worker == caller.worker
 
 
 def may_claim(caller: Caller) -> bool:

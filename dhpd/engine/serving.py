@@ -56,6 +56,7 @@ class Serving(Core):
             ttl_ms=ttl_ms,
             nonce=nonce,
             detached=detached,
+            fence_floor=self.fence_floor,
             now=now,
         )
         facts = self.change(handoff.id, handoff, changes, now)
@@ -68,8 +69,8 @@ class Serving(Core):
         while self.ledger.freed:
             freed = {handoff: self.ledger.get(handoff) for handoff in self.ledger.freed}
             self.ledger.freed.clear()
-            if self.draining or not self.available:
-                return  # What waits is served when the store is back, in full (`serve_all`).
+            if self.draining or not self.available or self.disk_full:
+                return  # What waits is served when the store takes it again, in full (`serve_all`).
             free = (facts for facts in freed.values() if facts is not None)
             present = [facts for facts in free if self.ledger.claimable(facts, now.wall_ms)]
             for facts in sorted(present, key=order):
@@ -80,7 +81,7 @@ class Serving(Core):
 
     def serve_all(self, now: Now) -> None:
         """Serves every waiter that can be: what was freed meanwhile may have been passed over."""
-        for waiter in self.waiting.every_claim():
+        for waiter in self.waiting.every_claim() if not self.disk_full else ():
             if self._gone(waiter.connection):
                 continue
             if waiter.handoff is not None:

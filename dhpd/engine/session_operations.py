@@ -23,7 +23,7 @@ FEATURES = ("bare", "checkpoints", "watch", "embedded")
 def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
     name = None if request.session is UNSET else request.session
     local = core.sessions.is_local(to.connection)
-    session, left = core.sessions.hello(to.connection, name, to.caller.token)
+    session, left = core.sessions.hello(to.connection, name, to.caller.token, to.caller.worker)
     core.sessions.introduce(to.connection, None if request.client is UNSET else request.client)
     if session.away:
         session.away = False
@@ -41,10 +41,11 @@ def hello(core: Settling, request: Hello, to: Address, now: Now) -> None:
         lease=replace(terms, disconnect_grace_ms=disconnect_grace_ms(terms.ttl_ms, local=local)),
         features=list(FEATURES),
         time=rfc3339(now.wall_ms),
+        worker=UNSET if to.caller.worker is None else to.caller.worker,
     )
     core.reply(to, reply)
     if core.draining:
-        core.notify_connection(to.connection, DrainingEvent())
+        core.notify_connection(to.connection, _draining_event(core, now))
 
 
 def ping(core: Settling, request: Ping, to: Address, now: Now) -> None:
@@ -115,16 +116,28 @@ def drain(core: Settling, request: Drain, to: Address, now: Now) -> None:
     core.reply_of_all(to, DrainReply(leases=core.ledger.counts[RUNNING]))
 
 
-def begin_drain(core: Settling, now: Now) -> None:
-    """Waiting claims hear of it, and so does every session; what is held goes on."""
-    if core.draining:
+def begin_drain(core: Settling, now: Now, stops_in_ms: int | None = None) -> None:
+    """Waiting claims hear of it, and so does every session; what is held goes on, for so long if that is known.
+
+    Where the daemon drains already, sessions hear of it again only if its end is new to them.
+    """
+    if core.draining and stops_in_ms is None:
         return
-    core.draining = True
-    core.backlog.begin(_refuse_claims(core), now)
+    if stops_in_ms is not None:
+        core.stops_at_ms = now.lease_ms + stops_in_ms
+    if not core.draining:
+        core.draining = True
+        core.backlog.begin(_refuse_claims(core), now)
+    event = _draining_event(core, now)
     for connection in core.sessions.every_connection():
         session = core.sessions.of(connection)
         if session is not None and not session.anonymous:
-            core.notify_connection(connection, DrainingEvent())
+            core.notify_connection(connection, event)
+
+
+def _draining_event(core: Settling, now: Now) -> DrainingEvent:
+    left_ms = 0 if core.stops_at_ms is None else core.stops_at_ms - now.lease_ms
+    return DrainingEvent(after_ms=max(0, left_ms))
 
 
 def _refuse_claims(core: Settling) -> Steps:

@@ -23,15 +23,17 @@ def disconnect_grace_ms(ttl_ms: int, *, local: bool) -> int:
 class Session:
     """One client process, as the daemon sees it. `leases` are those that hang on it.
 
-    `token` is the name of the token whose it is (None: no token is in use); `asked_as` are names under which its connections
+    `token` is the name of the token whose it is (None: no token is in use); `worker` that in its certificate, once a `hello` has
+    told (None: any); `asked_as` are names under which its connections
     asked for approvals before they said `hello`. `away`: it has had connections, and has none; `absences` is how often that came.
     """
 
-    __slots__ = ("absences", "anonymous", "asked_as", "away", "connections", "leases", "name", "token")
+    __slots__ = ("absences", "anonymous", "asked_as", "away", "connections", "leases", "name", "token", "worker")
 
     def __init__(self, name: str, token: str | None) -> None:
         self.name = name
         self.token = token
+        self.worker: str | None = None
         self.asked_as: set[str] = set()
         self.anonymous = True  # Until a `hello`: it hears no events.
         self.connections: set[int] = set()
@@ -78,15 +80,21 @@ class Sessions:
         """The session of that name, if any connection or lease of it is known."""
         return self._by_name.get(name)
 
-    def hello(self, connection: int, name: str | None, token: str | None = None) -> tuple[Session, Session | None]:
-        """The connection joins the session `name` (None: a fresh one), which is `token`'s.
+    def hello(
+        self, connection: int, name: str | None, token: str | None = None, worker: str | None = None
+    ) -> tuple[Session, Session | None]:
+        """The connection joins the session `name` (None: a fresh one), which is `token`'s, and the certificate's of `worker`.
 
         What it claimed without a `hello` comes along. Gives the session, and one that it has left, if that has no other
-        connection: its leases are in their grace from now on. Raises `Forbidden` where the session is another token's.
+        connection: its leases are in their grace from now on. Raises `Forbidden` where the session is another token's, or
+        another certificate's.
         """
         known = None if name is None else self._by_name.get(name)
-        if known is not None and known.token != token:
-            raise Forbidden("That session is another token's: leave the session out, or name another one.")
+        if known is not None:
+            is_same_worker = known.worker == worker or None in (known.worker, worker)
+            if known.token != token or not is_same_worker:
+                whose = "token" if is_same_worker else "certificate"
+                raise Forbidden(f"That session is another {whose}'s: leave the session out, or name another one.")
         old = self._by_connection[connection]
         session = self._named(self._fresh_name() if name is None else name, token)
         left = None
@@ -104,6 +112,7 @@ class Sessions:
                 self._part(old)
             self._join(connection, session)
         session.anonymous = False
+        session.worker = worker
         return session, left
 
     def close(self, connection: int) -> tuple[Session, bool] | None:

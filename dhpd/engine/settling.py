@@ -186,6 +186,15 @@ class Settling(Serving):
             self._go_back(waiter, now)
         self._give_up()
 
+    def disk_filled(self) -> None:
+        """There is room for little more: from now on only what `scarcity` names is carried out, and nothing is granted."""
+        self.disk_full = True
+
+    def disk_has_room(self, now: Now) -> None:
+        """Everything is carried out again."""
+        self.disk_full = False
+        self.serve_all(now)
+
     def back_in_touch(self, now: Now) -> None:
         """The store takes writes again."""
         self.available = True

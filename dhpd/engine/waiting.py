@@ -105,6 +105,11 @@ class Waiting:
         self._by_connection: dict[int, Line[Waiter]] = {}
         self._by_nonce: dict[tuple[str | None, str, str], ClaimWaiter] = {}
         self._claims = 0
+        self._places = 0
+
+    def places(self) -> int:
+        """How many places are taken by all that wait: one for each, but by a claim of kinds one for each kind."""
+        return self._places
 
     def claims(self) -> int:
         """How many claims wait."""
@@ -115,6 +120,7 @@ class Waiting:
         if not waiter.number:
             self._number += 1
             waiter.number = self._number
+        self._places += _places_of(waiter)
         self._deadlines.add(waiter)
         self._by_connection.setdefault(waiter.connection, Line()).add(waiter)
         if isinstance(waiter, ClaimWaiter):
@@ -134,6 +140,7 @@ class Waiting:
         """It waits no more; tells whether it did. `gone`: nor does any claim of its connection, which are to be removed as well."""
         if not _leave(self._by_connection, waiter.connection, waiter):
             return False
+        self._places -= _places_of(waiter)
         self._deadlines.remove(waiter)
         if not isinstance(waiter, ClaimWaiter):
             lines, key = self._line_of(waiter)
@@ -252,6 +259,10 @@ class Waiting:
             yield self._for_orphan if waiter.only_orphaned else self._by_handoff, waiter.handoff
         for kind in waiter.kinds:
             yield self._by_kind, kind
+
+
+def _places_of(waiter: Waiter) -> int:
+    return len(waiter.kinds) or 1 if isinstance(waiter, ClaimWaiter) else 1
 
 
 def _leave(lines: dict[Any, Line[Any]], key: object, waiter: Waiter) -> bool:

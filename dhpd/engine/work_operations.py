@@ -14,6 +14,7 @@ from .facts import RUNNING, Handoff
 from .moments import Now
 from .records import Change
 from .roles import check_parent
+from .scarcity import check_room
 from .settling import Settling
 from .spending import Amounts
 from .waiting import Address
@@ -28,6 +29,7 @@ def dispatch(core: Settling, prepared: PreparedDispatch, to: Address, now: Now) 
         return
     if core.draining:
         raise draining()
+    check_room(core)
     parent = None
     if prepared.request.parent is not UNSET and core.find(prepared.request.parent) is not None:
         parent = core.looked_at = core.look(prepared.request.parent, now)
@@ -42,6 +44,7 @@ def checkpoint(core: Settling, request: Checkpoint, to: Address, now: Now) -> No
     decision = decide_checkpoint(facts, request, core.settings.limits, now)
     record = decision.record
     if record is not None:
+        check_room(core)
         amounts = Amounts(record.steps, record.usd_nano)
         refuse_at_a_cap(core, facts, amounts, now, seq=record.seq, sha256=record.sha256, state=decision.state)
         facts = spend_with_ancestors(core, facts, (Change(record, decision.state),), amounts, now)

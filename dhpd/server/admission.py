@@ -40,7 +40,8 @@ class Admission:
     def opened(self, connection: Connection) -> None:
         """A connection has come. File modes guard a unix socket, so whoever is there needs no token."""
         if not self._is_stranger(connection):
-            self._callers[connection.number] = ADMIN
+            name = connection.certificate_name
+            self._callers[connection.number] = ADMIN if name is None else Caller(name, ADMIN.roles, worker=name)
             return
         connection.bound_frames(min(STRANGER_FRAME_BYTES, self._max_frame_bytes))
         loop = asyncio.get_running_loop()
@@ -53,8 +54,9 @@ class Admission:
     def proven(self, connection: Connection, hello: Hello) -> Caller:
         """Who the `hello` proves to be; raises `Unauthenticated`, or `Forbidden` where the connection is another's."""
         known = self._callers.get(connection.number)
-        if self._tokens is None or known is ADMIN:
-            return ADMIN
+        if known is not None and (self._tokens is None or known is ADMIN):
+            return known
+        assert self._tokens is not None, "where no tokens are in use, nobody is a stranger"
         if hello.token is UNSET:
             if known is None:
                 raise unauthenticated()
@@ -62,6 +64,8 @@ class Admission:
         found = self._tokens.find(hello.token)
         if found is None:
             raise Unauthenticated("This token isn't known here: check it, or ask for another one.")
+        if connection.certificate_name is not None:
+            found = found.as_worker(connection.certificate_name)
         if known is not None and found is not known:
             raise Forbidden("This connection has said hello with another token: open one for each.")
         return found

@@ -7,7 +7,6 @@ and no faster than the peer reads. Does not own when something may leave (`dhpd.
 import asyncio
 import logging
 from collections import Counter, deque
-from contextlib import nullcontext
 from typing import Any
 
 from msgspec import Struct
@@ -25,6 +24,10 @@ from dhpd.store.reading import PAGES, resolve
 from .clock import Clock
 from .connection import Connection
 from .tail import encode
+
+PAGES_AT_ONCE = 4
+SMALL_AT_ONCE = 16
+"""Of all connections: so many answers are in the making at most, each of which is held whole."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +50,9 @@ class Answers:
         self._seqs_in_use: dict[str, Counter[int]] = {}
         self._reads: dict[tuple[int, bool], deque[Reply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._exporting = asyncio.Lock()  # Making a page takes the loop many steps: one at a time, whoever asks.
+        # Making a page takes the loop many steps: one at a time, whoever asks.
+        self._exporting = asyncio.Semaphore(1)
+        self._at_once = {True: asyncio.Semaphore(PAGES_AT_ONCE), False: asyncio.Semaphore(SMALL_AT_ONCE)}
 
     async def stop(self) -> None:
         """The connections are gone: gives up what is still being read for them."""
@@ -67,7 +72,7 @@ class Answers:
                 continue
             touched[number] = connection
             if isinstance(output, Notice):
-                connection.send_event(encode(output.event))
+                connection.send_hint(encode(output.event))
             elif isinstance(output.answer, Lookup):
                 self._read_later(output, output.answer)
             else:
@@ -101,11 +106,13 @@ class Answers:
             reply = line.popleft()
             connection = self._connections.get(key[0])
             if connection is not None:
-                await connection.writable.wait()
-                answer = await self._resolve(reply)
-                if self._connections.get(key[0]) is connection:
-                    self._send(connection, reply.to, answer)
-                    connection.flush()
+                await connection.outbox.writable.wait()
+                is_export = isinstance(reply.answer, ExportLookup)
+                async with self._exporting if is_export else self._at_once[key[1]]:
+                    answer = await self._resolve(reply)
+                    if self._connections.get(key[0]) is connection:
+                        self._send(connection, reply.to, answer)
+                        connection.flush()
             self._use(reply, -1)
         del self._reads[key]
 
@@ -128,8 +135,7 @@ class Answers:
     async def _resolve(self, reply: Reply) -> Struct | DHPError:
         try:
             lookup: Any = reply.answer
-            async with self._exporting if isinstance(lookup, ExportLookup) else nullcontext():
-                return await resolve(lookup, self._store, self._max_frame_bytes, self._lease_left)
+            return await resolve(lookup, self._store, self._max_frame_bytes, self._lease_left)
         except DHPError as error:
             return error
         except DiskError as error:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -33,22 +34,28 @@ from dhpd.store.backend import DiskError, StoreBackend, StoreError
 from dhpd.store.group_commit import GroupCommit
 from dhpd.store.sqlite import SqliteStore
 
+from .certificates import Certificates, certificates_of
 from .clock import Clock, monotonic_s, wall_ms
+from .commons import Commons
 from .connection import Connection
 from .desk import Desk
-from .directory import DataDirectory, DirectoryInUse
-from .listeners import AddressTaken, SocketFile, addresses_of, listen, socket_files
-from .long_frames import LongFrames
+from .directory import STORE_NAME, DataDirectory, DirectoryInUse
+from .ending import Ending
+from .handshakes import Handshakes
+from .lateness import Lateness
+from .listeners import AddressTaken, SocketFile, UnixAddress, addresses_of, listen, socket_files
 from .open_files import fitted_to_open_files
+from .passes import Passes
 from .pruner import Pruner
 from .reporting import Reporter
 from .ticker import Ticker
+from .tls import TlsTransport
 from .tokens import Tokens
-from .turns import Turns
 
 SWITCH_INTERVAL_S = 0.0005
 """The store's thread takes the GIL back once a row: the default of 5 ms would stall it behind any busy stretch."""
 STOP_WITHIN_S = 4.0
+PUBLISH_AGAIN_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -66,21 +73,23 @@ class Daemon:
         store: StoreBackend,
         directory_lost: Callable[[], bool] = lambda: False,
         tokens: Tokens | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
         self._config = config
         self._store = store
         self._directory_lost = directory_lost
         self._tokens = tokens
+        self._certificates = certificates
         self._follower: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
         self._clock = Clock()
+        self._lateness = Lateness()
         self._numbers = count(1)
         self._servers: list[asyncio.Server] = []
         self._socket_files: list[SocketFile] = []
-        self._idle_since_ms: int | None = None
         self._reconsidering = False
         self.addresses: list[str] = []
-        self.stopping = asyncio.Event()
+        self.ending = Ending(config, self._clock)
         self.failure: BaseException | None = None
 
     async def start(self, data: Path) -> None:
@@ -101,7 +110,13 @@ class Daemon:
         )
         gc.disable()  # Loading makes millions of objects and no garbage.
         loaded = await self._store.load()
-        engine = self._engine = Engine(settings, _fresh_name, purged_fence=loaded.purged_fence, chance=random.random)
+        engine = self._engine = Engine(
+            settings,
+            _fresh_name,
+            purged_fence=loaded.purged_fence,
+            fence_floor=loaded.fence_floor,
+            chance=random.random,
+        )
         engine.load(
             loaded.facts,
             loaded.tail,
@@ -113,16 +128,18 @@ class Daemon:
             now=self._clock.now(),
         )
         self._commits = GroupCommit(engine, self._store, loaded.head, self._clock.now, self._committed)
+        commons = self._commons = Commons(config, monotonic_s, asyncio.get_running_loop().call_soon)
         reporter = Reporter(
             engine,
             self._clock,
             self._store.durability,
             lambda: (self._commits.commits, self._commits.records),
+            commons,
+            self._lateness,
+            data / f"{STORE_NAME}-wal",
         )
-        self._turns = Turns(monotonic_s, asyncio.get_running_loop().call_soon)
-        self._long_frames = LongFrames(config.max_depth, monotonic_s)
-        self._ticker = Ticker(engine, self._clock, self._turns, self._ticked, self._fail)
-        self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke, self._tokens)
+        self._ticker = Ticker(engine, self._clock, commons.turns, self._ticked, self._fail)
+        self._desk = Desk(engine, self._store, self._clock, config, reporter, self._poke, commons, self._tokens)
         self._writer = asyncio.create_task(self._commits.run())
         self._writer.add_done_callback(self._task_ended)
         del loaded
@@ -131,11 +148,18 @@ class Daemon:
         gc.collect()
         gc.freeze()  # What was loaded lives long: the collector need not look at it again.
         self._ticker.start()
+        self._lateness.start()
+        self._silence = commons.silence.start(self._desk)
+        self._silence.add_done_callback(self._task_ended)
         if self._tokens is not None:
             self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
             self._follower.add_done_callback(self._task_ended)
+        way_in = self._connection if self._certificates is None else self._encrypted_by(self._certificates)
         for address in addresses_of(config, data):
-            server, written = await listen(address, self._connection)
+            if isinstance(address, UnixAddress):  # File modes guard it, and nobody listens in there.
+                server, written = await listen(address, self._connection)
+            else:
+                server, written = await listen(address, way_in, tls=self._certificates is not None)
             self._servers.append(server)
             self.addresses.extend(written)
         self._socket_files = socket_files(self.addresses)
@@ -143,6 +167,7 @@ class Daemon:
             engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
         )
         self._pruning = asyncio.create_task(pruner.run())
+        self.ending.serves(engine, self._desk.connections, self._desk.worked)
 
     async def stop(self) -> None:
         """Ends: waiting claims hear of it, what is under way goes on to its end for a while, what was decided is written, leases live on."""
@@ -151,6 +176,9 @@ class Daemon:
         for file in self._socket_files:
             file.remove()
         self._ticker.stop()
+        self._lateness.stop()
+        self._silence.remove_done_callback(self._task_ended)
+        self._silence.cancel()
         if self._follower is not None:
             self._follower.remove_done_callback(self._task_ended)
             self._follower.cancel()
@@ -178,7 +206,19 @@ class Daemon:
             await self._store.close()
 
     def _connection(self) -> Connection:
-        return Connection(next(self._numbers), self._desk, self._config, self._turns, self._long_frames)
+        return Connection(next(self._numbers), self._desk, self._commons)
+
+    def _encrypted_by(self, certificates: Certificates) -> Callable[[], asyncio.Protocol]:
+        """Makes what a TCP connection meets first where TLS is spoken."""
+        config, loop = self._config, asyncio.get_running_loop()
+
+        def most() -> int:
+            """Who isn't known yet takes half of the places at most, and none that is taken."""
+            return min(config.max_connections // 2, config.max_connections - len(self._desk.connections))
+
+        handshakes = Handshakes(most, config.handshake_within_ms, monotonic_s, loop.call_soon, loop.call_later)
+        passes = Passes(monotonic_s, loop.call_soon)
+        return lambda: TlsTransport(certificates.context, self._connection, handshakes, passes)
 
     def _poke(self) -> None:
         self._commits.poke()
@@ -201,26 +241,15 @@ class Daemon:
 
     def _tell(self) -> None:
         self._desk.answers.deliver()
+        self.ending.consider()
         self._ticker.reconsider()
 
     def _ticked(self) -> None:
         self._desk.answers.deliver()
         self._commits.poke()
-        self._consider_idle()
+        self.ending.consider()
         if self._directory_lost():
             self._fail(OSError("its directory was removed or replaced, so what it writes is lost"))
-
-    def _consider_idle(self) -> None:
-        if self._config.idle_exit_ms is None:
-            return
-        counts = self._engine.ledger.counts
-        live = counts["pending"] + counts["running"] + counts["orphaned"]
-        busy = self._desk.connections or live or self._engine.ledger.next_wall_ms() is not None  # Sleepers are to wake.
-        now_ms = self._clock.uptime_ms()
-        if busy or self._idle_since_ms is None:
-            self._idle_since_ms = now_ms
-        elif now_ms - self._idle_since_ms >= self._config.idle_exit_ms:
-            self.stopping.set()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -230,25 +259,37 @@ class Daemon:
         """Without its writer or its ticks a daemon is no use: better a new start from the disk than answers never sent."""
         _log.critical("the daemon can't go on", exc_info=error)
         self.failure = error
-        self.stopping.set()
+        self.ending.stopping.set()
 
 
 def _fresh_name() -> str:
     return secrets.token_urlsafe(24)
 
 
-async def serve(config: Config, directory: DataDirectory, tokens: Tokens | None) -> None:
+async def serve(
+    config: Config, directory: DataDirectory, tokens: Tokens | None, certificates: Certificates | None
+) -> None:
     """One daemon's life, from a held directory to SIGTERM or SIGINT."""
     try:
-        store = await SqliteStore.open(directory.store, power_safe=config.power_safe)
+        store = await SqliteStore.open(
+            directory.store, power_safe=config.power_safe, ballast_bytes=config.ballast_bytes
+        )
     except StoreError as error:
         raise CannotRun(str(error)) from None
-    daemon = Daemon(config, store, lambda: directory.lost, tokens)
+    daemon = Daemon(config, store, lambda: directory.lost or store.lost, tokens, certificates)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, daemon.stopping.set)
-    if tokens is not None:
-        loop.add_signal_handler(signal.SIGHUP, tokens.reload)
+        loop.add_signal_handler(number, daemon.ending.end)
+    loop.add_signal_handler(signal.SIGUSR1, daemon.ending.drain)
+
+    def read_again() -> None:
+        if tokens is not None:
+            tokens.reload()
+        if certificates is not None:
+            loop.run_in_executor(None, certificates.reload)
+
+    if tokens is not None or certificates is not None:
+        loop.add_signal_handler(signal.SIGHUP, read_again)
     try:
         await daemon.start(directory.path)
     except BaseException as error:
@@ -256,22 +297,42 @@ async def serve(config: Config, directory: DataDirectory, tokens: Tokens | None)
         if isinstance(error, (AddressTaken, StoreError, DiskError)):
             raise CannotRun(str(error)) from None
         raise
-    directory.publish(
-        {"pid": os.getpid(), "addresses": daemon.addresses, "protocol": PROTOCOL, "started": rfc3339(wall_ms())}
-    )
+    information = {
+        "pid": os.getpid(),
+        "addresses": daemon.addresses,
+        "protocol": PROTOCOL,
+        "started": rfc3339(wall_ms()),
+    }
+    publishing = None
+    try:
+        directory.publish(information)
+    except OSError as error:  # There isn't room even for that; whoever knows an address can come all the same.
+        _log.error("dhpd.json can't be written yet, so this daemon is found by its address only: %s", error)
+        publishing = asyncio.create_task(_publish(directory, information))
     print("dhpd ready", *daemon.addresses, flush=True)
-    await daemon.stopping.wait()
+    await daemon.ending.stopping.wait()
+    if publishing is not None:
+        publishing.cancel()
     await daemon.stop()
     if daemon.failure is not None:
         raise CannotRun(f"The daemon could not go on: {daemon.failure}. Start it again.")
+
+
+async def _publish(directory: DataDirectory, information: dict[str, Any]) -> None:
+    """Says where the daemon is as soon as the disk has room for that."""
+    while True:
+        await asyncio.sleep(PUBLISH_AGAIN_S)
+        with contextlib.suppress(OSError):
+            directory.publish(information)
+            return
 
 
 def run(config: Config) -> None:
     """Runs the daemon until it is told to stop; raises `CannotRun`, or `ConfigError` for an address."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    os.umask(0o077)
     directory = DataDirectory(Path(config.data).absolute())
+    certificates = certificates_of(config)
     addresses_of(config, directory.path)
     tokens = None if config.tokens is None else Tokens(Path(config.tokens))
     try:
@@ -280,6 +341,6 @@ def run(config: Config) -> None:
         raise CannotRun(str(error)) from None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(fitted_to_open_files(config), directory, tokens))
+            runner.run(serve(fitted_to_open_files(config), directory, tokens, certificates))
     finally:
         directory.give_up()

@@ -30,7 +30,7 @@ from dhp_protocol.messages import (
     Unwatch,
     Watch,
 )
-from dhp_protocol.replies import Empty
+from dhp_protocol.replies import Empty, LaggedEvent
 from dhpd.config import Config
 from dhpd.engine.dispatching import PreparedDispatch, prepare_dispatch
 from dhpd.engine.operations import Engine
@@ -43,12 +43,14 @@ from .admission import STRANGER, Admission, unauthenticated
 from .answers import Answers, mistake, unreadable
 from .claim_order import ClaimOrder
 from .clock import Clock
+from .commons import Commons
 from .connection import Connection
 from .costs import is_cheap
 from .importing import Imports
 from .lanes import MAX_TAKEN, Lanes, Queued, Work, lane_of
 from .preparing import Preparing
 from .reporting import Reporter
+from .tail import encode
 from .tokens import Tokens
 from .watching import Watches
 
@@ -66,6 +68,7 @@ class Desk:
         config: Config,
         reporter: Reporter,
         poke: Callable[[], None],
+        commons: Commons,
         tokens: Tokens | None = None,
     ) -> None:
         """`poke` is called when the engine may have something to write, or something new that will be due.
@@ -73,11 +76,12 @@ class Desk:
         `tokens` are those that whoever comes over TCP must have one of (None: nobody needs any).
         """
         self.connections: dict[int, Connection] = {}
-        self.watches = Watches(engine, store, self.connections)
+        self.watches = Watches(engine, store, self.connections, commons.hits)
         self.answers = Answers(engine, store, clock, config.max_frame_bytes, self.connections)
         self._engine = engine
         self._clock = clock
         self._config = config
+        self._commons = commons
         self._limits = config.limits()
         self._reporter = reporter
         self._poke = poke
@@ -94,9 +98,13 @@ class Desk:
     # --- connections -------------------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        full = len(self.connections) >= self._config.max_connections
-        if full or not self._admission.has_room(connection):
+        if not self._admission.has_room(connection):
             return False
+        silence = self._commons.silence
+        full = len(self.connections) - silence.leaving >= self._config.max_connections
+        if full and not silence.make_room():
+            return False
+        silence.came(connection)
         self.connections[connection.number] = connection
         self._engine.open(connection.number, local=connection.local)
         self._admission.opened(connection)
@@ -112,6 +120,7 @@ class Desk:
     def closed(self, connection: Connection) -> None:
         if self.connections.pop(connection.number, None) is not None:
             self._ended_inputs.discard(connection.number)
+            self._commons.silence.went(connection)
             self.watches.end(connection.number)
             self._admission.closed(connection.number)
             self._close(connection)
@@ -128,6 +137,21 @@ class Desk:
 
     def waiting(self, connection: Connection) -> int:
         return self._engine.waiting.count_of(connection.number)
+
+    def is_idle(self, connection: Connection) -> bool:
+        number = connection.number
+        session = self._engine.sessions.of(number)
+        holds = session is not None and session.leases
+        return not (holds or connection.owes_answers or self.watches.has(number) or self._imports.has(number))
+
+    def has_said_hello(self, connection: Connection) -> bool:
+        session = self._engine.sessions.of(connection.number)
+        return session is not None and not session.anonymous
+
+    def reads_again(self, connection: Connection) -> None:
+        self._commons.hits.lagged += 1
+        connection.send_event(encode(LaggedEvent(after=self._engine.journal.durable, lost="events")))
+        connection.flush()
 
     def is_full(self, connection: Connection) -> bool:
         return self.lanes.full(connection.number)
@@ -241,8 +265,8 @@ class Desk:
         }
 
     def _begin_wait(self, request: ApprovalWait | Claim | Recover | GetResult, to: Address, _: str) -> Work | None:
-        if request.wait_ms > 0 and self._waits_too_much(to):
-            raise Overloaded("Too many requests wait on this connection already.", after_ms=1000)
+        if request.wait_ms > 0:
+            self._check_waiting(to)
         return self._preparing.execute(request, to)
 
     def _unwatch(self, to: Address) -> None:
@@ -255,8 +279,16 @@ class Desk:
         else:
             self._engine.reply(to, unreadable())
 
-    def _waits_too_much(self, to: Address) -> bool:
-        return self._engine.waiting.count_of(to.connection) >= self._config.max_waiting_requests
+    def _check_waiting(self, to: Address) -> None:
+        waiting = self._engine.waiting
+        if waiting.count_of(to.connection) >= self._config.max_waiting_requests:
+            sentence = "Too many requests wait on this connection already."
+        elif waiting.places() >= self._config.max_waiting_in_all:
+            sentence = "Too many requests wait already, of all connections together."
+        else:
+            return
+        self._commons.hits.waits_refused += 1
+        raise Overloaded(sentence, after_ms=1000)
 
     # --- dispatch ----------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,21 @@
 """The data directory: whose it is, and what stands in it beside the store.
 
-Owns the lock against a second daemon, and `dhpd.json`, which tells clients where the daemon is.
+Owns that nobody else can look or write there, the lock against a second daemon, and `dhpd.json`, which tells clients where the
+daemon is.
 """
 
 import fcntl
 import json
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+STORE_NAME = "dhpd.sqlite"
+"""The journal's file in the directory."""
+OWN_PREFIX = "dhpd."
+"""All that the daemon makes in the directory begins so."""
 
 
 class DirectoryInUse(Exception):
@@ -19,7 +27,7 @@ class DataDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = path / "dhpd.sqlite"
+        self.store = path / STORE_NAME
         self._information = path / "dhpd.json"
         self._lock = -1
 
@@ -27,8 +35,9 @@ class DataDirectory:
         """Raises `DirectoryInUse`."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.path.chmod(0o700)
-            self._lock = os.open(self.path / "dhpd.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            _make_private(self.path)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._lock = os.open(self.path / "dhpd.lock", flags, 0o600)
         except OSError as error:
             raise DirectoryInUse(f"The directory {self.path} can't be used: {error.strerror}.") from None
         try:
@@ -39,8 +48,9 @@ class DataDirectory:
             holder = _read_pid(self.path / "dhpd.lock")
             who = f"Another dhpd (process {holder})" if holder else "Another dhpd"
             raise DirectoryInUse(f"{who} uses {self.path}: stop it, or choose another --data.") from None
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, f"{os.getpid()}\n".encode())
+        with suppress(OSError):  # On a full disk; it only helps whoever finds the directory in use.
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, f"{os.getpid()}\n".encode())
         self._information.unlink(missing_ok=True)
 
     @property
@@ -54,11 +64,16 @@ class DataDirectory:
         return (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino)
 
     def publish(self, information: dict[str, Any]) -> None:
-        """Says where the daemon is; a reader sees the whole or nothing."""
+        """Says where the daemon is; a reader sees the whole or nothing. Raises `OSError`."""
         draft = self.path / "dhpd.json.new"
-        draft.write_text(json.dumps(information) + "\n")
-        draft.chmod(0o600)
-        draft.replace(self._information)
+        draft.unlink(missing_ok=True)
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(json.dumps(information) + "\n")
+            draft.replace(self._information)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
     def give_up(self) -> None:
         if self._lock >= 0:
@@ -66,6 +81,26 @@ class DataDirectory:
                 self._information.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = -1
+
+
+def _make_private(directory: Path) -> None:
+    """Closes the directory, and what is the daemon's in it, to everybody else; raises `DirectoryInUse` where another user had a hand
+    in it: what they put there would be taken for our own, links to elsewhere among it.
+    """
+    mine = os.geteuid()
+    if (owner := directory.stat().st_uid) != mine:
+        raise DirectoryInUse(
+            f"The directory {directory} is another user's ({owner}): run dhpd as that one, or chown it."
+        )
+    directory.chmod(0o700)
+    for entry in os.scandir(directory):
+        found = entry.stat(follow_symlinks=False)
+        if not entry.name.startswith(OWN_PREFIX):
+            continue
+        if found.st_uid != mine:
+            raise DirectoryInUse(f"{entry.path} is another user's ({found.st_uid}): look at it, and remove it.")
+        if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
+            os.chmod(entry.path, 0o600)
 
 
 def _read_pid(lock: Path) -> str:

@@ -31,6 +31,8 @@ from .output_schemas import Schemas
 
 MAX_OPEN = 8
 """Of all connections: each may hold a whole bundle in memory."""
+WHOLE_AT_ONCE = 2
+"""All of them together are no longer than so many of the longest."""
 RECORDS_AT_ONCE = 1_000
 PLANNED_AT_MOST = 5
 """How often a plan is made anew because the handoff has changed meanwhile."""
@@ -90,6 +92,10 @@ class Imports:
         opened.stop_waiting()
         return opened.lane
 
+    def has(self, connection: int) -> bool:
+        """Whether a bundle is on its way in there."""
+        return connection in self._opened
+
     def drop(self, connection: int) -> None:
         """The connection is gone, or its bundle is done with."""
         opened = self._opened.pop(connection, None)
@@ -112,7 +118,11 @@ class Imports:
                 raise _too_late(given_up + 1)
             if not arrival.line and len(self._opened) > MAX_OPEN:
                 raise Overloaded("Too many bundles are on their way in: try again later.", after_ms=1_000)
-            await asyncio.to_thread(arrival.take, [bytes(line) for line in request.records])
+            lines = [bytes(line) for line in request.records]
+            held_bytes = sum(each.arrival.size_bytes for each in self._opened.values())
+            if held_bytes + sum(map(len, lines)) > WHOLE_AT_ONCE * self._limits.max_bundle_bytes and held_bytes:
+                raise Overloaded("The bundles on their way in are as long as may be: try again later.", after_ms=1_000)
+            await asyncio.to_thread(arrival.take, lines)
             if not arrival.whole and to.connection in self._connections:
                 self._engine.reply(to, Empty())
                 loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 """Where the daemon listens: addresses, and the sockets for them.
 
-Owns how an address is written, which ones need `--insecure`, and stale socket files.
+Owns how an address is written, which ones need tokens and TLS, and stale socket files.
 """
 
 import asyncio
@@ -26,8 +26,11 @@ class UnixAddress(Struct, frozen=True):
 
 
 class TcpAddress(Struct, frozen=True):
+    """`places` are the numbers that `host` stood for when it was looked at: no others are listened on."""
+
     host: str
     port: int
+    places: tuple[str, ...]
 
 
 class AddressTaken(Exception):
@@ -37,10 +40,9 @@ class AddressTaken(Exception):
 def addresses_of(config: Config, data: Path) -> list[UnixAddress | TcpAddress]:
     """What the settings say; raises `ConfigError`."""
     if config.listen is None:
-        return [_tcp(DEFAULT_TCP, config.insecure), _unix(str(data / "dhpd.sock"))]
+        return [_tcp(DEFAULT_TCP, config), _unix(str(data / "dhpd.sock"))]
     return [
-        _unix(text.removeprefix("unix:")) if text.startswith("unix:") else _tcp(text, config.insecure)
-        for text in config.listen
+        _unix(text.removeprefix("unix:")) if text.startswith("unix:") else _tcp(text, config) for text in config.listen
     ]
 
 
@@ -53,39 +55,59 @@ def _unix(text: str) -> UnixAddress:
     return UnixAddress(path)
 
 
-def _tcp(text: str, insecure: bool) -> TcpAddress:
-    host, colon, port_text = text.removeprefix("tcp://").rpartition(":")
+def _tcp(text: str, config: Config) -> TcpAddress:
+    if text.startswith("tls://") and config.tls_cert is None:
+        raise ConfigError(f"{text} needs a certificate: give --tls-cert FILE and --tls-key FILE.")
+    host, colon, port_text = text.removeprefix("tls://").removeprefix("tcp://").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
         raise ConfigError(f"{text!r} is no address: write HOST:PORT or unix:PATH.")
-    if not _is_loopback(host) and not insecure:
-        raise ConfigError(f"{host} is reachable from outside, and this version has no TLS: add --insecure.")
-    return TcpAddress(host, int(port_text))
+    places = _places_of(host)
+    missing = [
+        flags
+        for flags, given in (("--tokens", config.tokens), ("--tls-cert with --tls-key", config.tls_cert))
+        if given is None
+    ]
+    if missing and not config.insecure and not all(map(_is_loopback, places)):
+        raise ConfigError(f"{host} can be reached from outside: add {' and '.join(missing)}, or --insecure.")
+    return TcpAddress(host, int(port_text), places)
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def _places_of(host: str) -> tuple[str, ...]:
+    """The numbers of a host, all of them; just `host` where that stands for none."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return (host,)
+    return tuple(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+def _is_loopback(place: str) -> bool:
+    try:
+        address = ipaddress.ip_address(place)
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 async def listen(
-    address: UnixAddress | TcpAddress, protocol: Callable[[], asyncio.Protocol]
+    address: UnixAddress | TcpAddress, protocol: Callable[[], asyncio.Protocol], *, tls: bool = False
 ) -> tuple[asyncio.Server, list[str]]:
-    """Opens the address; gives the server, and its addresses as a client takes them. Raises `AddressTaken`."""
+    """Opens the address; gives the server, and its addresses as a client takes them. Raises `AddressTaken`.
+
+    `tls` tells what `protocol` speaks.
+    """
     loop = asyncio.get_running_loop()
     if isinstance(address, UnixAddress):
         return await loop.create_unix_server(protocol, sock=_bind_unix(address.path)), [f"unix:{address.path}"]
     try:
-        server = await loop.create_server(protocol, address.host, address.port, backlog=BACKLOG)
+        server = await loop.create_server(protocol, address.places, address.port, backlog=BACKLOG)
     except OSError as error:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: {_why(error)}.") from None
     except UnicodeError:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: that is no host's name.") from None
-    return server, [_written(sock.getsockname()) for sock in server.sockets]
+    return server, [_written("tls" if tls else "tcp", sock.getsockname()) for sock in server.sockets]
 
 
 def _why(error: OSError) -> str:
@@ -96,9 +118,9 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _written(name: tuple[str, int]) -> str:
+def _written(scheme: str, name: tuple[str, int]) -> str:
     host, port = name[:2]
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _bind_unix(path: Path) -> socket.socket:

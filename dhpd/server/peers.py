@@ -6,9 +6,13 @@ Owns the questions to the socket, and its settings; what follows from an answer 
 import asyncio
 import select
 import socket
+import sys
 from typing import Any
 
-KEEPALIVE_IDLE_S = 15
+PROBES = 6
+"""The system's own bound, for where it can't be told how long a peer was unheard."""
+_LAST_ACK_AT = 56
+"""Of `tcpi_last_ack_recv` in Linux's `struct tcp_info`."""
 
 
 def is_local(transport: asyncio.Transport) -> bool:
@@ -29,11 +33,27 @@ def has_ended(sock: Any) -> bool:
     return bool(poll.poll(0))
 
 
-def keep_alive(sock: Any) -> None:
-    """A peer whose host is gone is noticed, even when nothing is said."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+def keep_alive(sock: Any, vanished_ms: int) -> None:
+    """Has the peer's host asked often enough whether it is there that `unheard_ms` of one that is stays well below `vanished_ms`."""
+    if not _is_tcp(sock):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", KEEPALIVE_IDLE_S), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+    idle_s, again_s = max(1, vanished_ms // 3_000), max(1, vanished_ms // 9_000)
+    for option, value in (("TCP_KEEPIDLE", idle_s), ("TCP_KEEPINTVL", again_s), ("TCP_KEEPCNT", PROBES)):
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def unheard_ms(sock: Any) -> int:
+    """For how long the peer's host has confirmed nothing, not even that it is there; 0 where that can't be told.
+
+    `TCP_USER_TIMEOUT` would tell it as well, but takes a peer that is there and doesn't read for one that is gone.
+    """
+    if not _is_tcp(sock) or not hasattr(socket, "TCP_INFO"):
+        return 0
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK_AT + 4)
+    return int.from_bytes(info[_LAST_ACK_AT:], sys.byteorder) if len(info) == _LAST_ACK_AT + 4 else 0
+
+
+def _is_tcp(sock: Any) -> bool:
+    return sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6)

@@ -45,13 +45,17 @@ class Pruner:
         self._sweep_at_ms = clock.uptime_ms() + min(SETTLING_IN_MS, retention_ms)
         self._pruned_up_to = -1
         self._held_back = False
+        self._told = ""
 
     async def run(self) -> None:
         while True:
             try:
                 await self._look()
+                self._told = ""
             except DiskError as error:
-                _log.warning("nothing could be pruned: %s", error)
+                if str(error) != self._told:  # Once, however long the disk is full.
+                    self._told = str(error)
+                    _log.warning("nothing could be pruned: %s", error)
             except Exception:  # A mistake here costs room on the disk; nobody's work should end for that.
                 _log.exception("nothing could be pruned")
             await asyncio.sleep(LOOK_EVERY_S)

@@ -21,15 +21,16 @@ encode = msgspec.json.Encoder().encode
 
 
 class Shown:
-    """A record on disk, and the handoff's `kind`, where it is known."""
+    """A record on disk, and the handoff's `kind`, where it is known; where it was read from there, also what was `before` it."""
 
-    __slots__ = ("_event", "handoff", "kind", "position", "record")
+    __slots__ = ("_event", "before", "handoff", "kind", "position", "record")
 
-    def __init__(self, position: int, handoff: str, record: AnyRecord, kind: str | None) -> None:
+    def __init__(self, position: int, handoff: str, record: AnyRecord, kind: str | None, before: int = 0) -> None:
         self.position = position
         self.handoff = handoff
         self.record = record
         self.kind = kind
+        self.before = before
         self._event: bytes | None = None
 
     @property

@@ -13,8 +13,8 @@ from dhpd.engine.binding import groups
 from dhpd.engine.journal import Batch
 
 from . import schema
-from .backend import Appended, DiskError, StoreError
-from .connecting import head_of
+from .backend import Appended, StoreError
+from .connecting import disk_error, head_of
 from .pruning import forget
 from .rows import facts_row, record_row
 
@@ -54,7 +54,7 @@ def _append_each(db: sqlite3.Connection, batch: Batch, expected_head: int) -> Ap
         _commit(db)
     except sqlite3.Error as error:
         _rollback(db)
-        raise DiskError(str(error), frozenset(failed)) from error
+        raise disk_error(error, frozenset(failed)) from error
     kept = [entry.position for entry in batch.entries if entry.handoff not in failed]
     return Appended(max(kept, default=expected_head), frozenset(failed))
 

@@ -23,12 +23,14 @@ class StoreError(Exception):
 class DiskError(Exception):
     """The disk failed; whether the last append is on it isn't known until `settle` has succeeded.
 
-    If it is, then without the records of the handoffs in `failed`, which could not be stored anyway.
+    If it is, then without the records of the handoffs in `failed`, which could not be stored anyway. `out_of_room`: all that
+    was wrong is that the disk has no room.
     """
 
-    def __init__(self, message: str, failed: frozenset[str] = frozenset()) -> None:
+    def __init__(self, message: str, failed: frozenset[str] = frozenset(), *, out_of_room: bool = False) -> None:
         super().__init__(message)
         self.failed = failed
+        self.out_of_room = out_of_room
 
 
 class Loaded(Struct, frozen=True):
@@ -45,6 +47,7 @@ class Loaded(Struct, frozen=True):
     facts: list[Handoff]
     tail: list[Entry]
     extensions: dict[str, Extension]
+    fence_floor: int = 0
 
 
 class Appended(Struct, frozen=True):
@@ -55,12 +58,17 @@ class Appended(Struct, frozen=True):
 
 
 class StoredRecord(Struct, frozen=True, gc=False):
-    """A record as it lies in the journal; `kind` is its handoff's, where the table of facts has it."""
+    """A record as it lies in the journal.
+
+    Of a page of the journal: `kind` is its handoff's, where the table of facts has it, and `before` the position of its
+    handoff's record before it, which may have gone.
+    """
 
     position: int
     handoff: str
     record: AnyRecord
     kind: str | None = None
+    before: int = 0
 
 
 class StoreBackend(Protocol):
@@ -68,6 +76,8 @@ class StoreBackend(Protocol):
 
     durability: str
     """What an answer survives, in words."""
+    full: bool
+    """Whether the disk is full, as far as is known: the room held back was given up, and is for the ends of work."""
 
     async def load(self) -> Loaded:
         """Everything that a daemon needs in memory."""
@@ -81,6 +91,9 @@ class StoreBackend(Protocol):
 
     async def settle(self) -> int:
         """After a `DiskError`: opens the store anew and gives the head that is on disk."""
+
+    async def find_room(self) -> None:
+        """On a full disk: looks whether there is room again; then it isn't `full` any more. Not while an append is under way."""
 
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
         """The table's facts of those handoffs that it has."""

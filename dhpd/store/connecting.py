@@ -45,7 +45,13 @@ async def read(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connect
     try:
         return await run(connection, work)
     except (sqlite3.Error, ValueError) as error:
-        raise DiskError(str(error)) from error
+        raise disk_error(error) from error
+
+
+def disk_error(error: Exception, failed: frozenset[str] = frozenset()) -> DiskError:
+    """What an error of SQLite's means; a `ValueError` is aiosqlite's word for a connection that is closed."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return DiskError(str(error), failed, out_of_room=code == sqlite3.SQLITE_FULL)
 
 
 async def connect_readers(path: Path) -> tuple[aiosqlite.Connection, aiosqlite.Connection, aiosqlite.Connection]:
@@ -74,6 +80,7 @@ async def _connect_reader(path: Path) -> aiosqlite.Connection:
 
 def _only_read(db: sqlite3.Connection) -> None:
     db.execute("pragma query_only = on")
+    db.execute("pragma temp_store = memory")
     db.execute("pragma synchronous = full")  # However SQLite was built: what takes the log over has to sync the file.
 
 
@@ -112,6 +119,9 @@ def prepare(db: sqlite3.Connection, *, power_safe: bool) -> None:
         )
     elif version < schema.VERSION:
         migrate(db, version)
+    db.execute(
+        "pragma temp_store = memory"
+    )  # From now on all is short, and another disk that is full is no reason to fail.
 
 
 def head_of(db: sqlite3.Connection) -> int:

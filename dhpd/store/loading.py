@@ -23,7 +23,7 @@ def load(db: sqlite3.Connection) -> Loaded:
     """Everything that a daemon needs in memory, as of one moment."""
     db.execute("begin")  # One snapshot.
     try:
-        covered, purged_fence = (db.execute(schema.META, (name,)).fetchone()[0] for name in ("covered", "purged_fence"))
+        covered, purged_fence = (meta(db, name) for name in ("covered", "purged_fence"))
         facts = _live_facts(db)
         tail = [
             Entry(position, handoff.hex(), prev, anchor, decode_record(body), b"" if has_payload else None)
@@ -35,6 +35,7 @@ def load(db: sqlite3.Connection) -> Loaded:
             head=head_of(db),
             covered=covered,
             purged_fence=purged_fence,
+            fence_floor=meta(db, "fence_floor"),
             counts=dict(db.execute(schema.COUNTS).fetchall()),
             dead_children={
                 facts.id: facts.ancestors
@@ -49,6 +50,12 @@ def load(db: sqlite3.Connection) -> Loaded:
         )
     finally:
         db.execute("rollback")
+
+
+def meta(db: sqlite3.Connection, name: str) -> int:
+    """One of the store's own numbers; 0 where it was never set."""
+    row = db.execute(schema.META, (name,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def facts_of(db: sqlite3.Connection, handoffs: Sequence[str]) -> list[Handoff]:

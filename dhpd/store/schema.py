@@ -160,6 +160,6 @@ SCAN, SCAN_END = _SCAN.format(within=""), _SCAN_END.format(within="")
 SCAN_STATUS, SCAN_STATUS_END = _SCAN.format(within=_OF_STATUS), _SCAN_END.format(within=_OF_STATUS)
 
 RECORDS_AFTER = """
-select j.position, j.handoff, j.body, h.kind from journal as j left join handoffs as h on h.id = j.handoff
+select j.position, j.handoff, j.prev, j.body, h.kind from journal as j left join handoffs as h on h.id = j.handoff
 where j.position > ? order by j.position limit ?
 """

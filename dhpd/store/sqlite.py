@@ -1,13 +1,15 @@
 """The journal in SQLite, through aiosqlite: one writer, two readers, one thread hop per batch or step of a read.
 
-Owns which connection does what. A batch is one transaction with one fsync (`appending`). What is looked up in a moment has a
+Owns which connection does what, and when the ballast is given up and taken back. A batch is one transaction with one fsync (`appending`). What is looked up in a moment has a
 reader of its own: pages, and walks back through long histories (`long_reads`), don't hold it up. A fourth connection takes the
 write-ahead log over (`wal`). Does not own when a batch is made (`group_commit`), nor what a record means.
 """
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,14 +23,20 @@ from dhpd.engine.records import Checkpointed, Redriven, decode_record
 from . import schema
 from .appending import append
 from .backend import Appended, DiskError, Loaded, StoredRecord, StoreError
-from .connecting import connect, connect_readers, head_of, prepare, read, run
+from .ballast import Ballast
+from .connecting import connect, connect_readers, disk_error, head_of, prepare, read, run
 from .loading import facts_of, load
 from .long_reads import scan, walk
 from .pruning import FirstInUse, prune
 from .rows import decode_facts
-from .wal import WriteAheadLog, size_of, sized, take_all_over
+from .wal import WriteAheadLog, has_room, log_of, size_of, sized, sync_log, take_all_over, take_over_the_rest
 
 T = TypeVar("T")
+
+SHARE = 2
+"""The write-ahead log is taken over before it is so large a part of the ballast: given up, that has to have room for all of it."""
+FULL_SHARE = 4
+"""The same on a full disk, where the log grows into what the ballast has left."""
 
 
 class SqliteStore:
@@ -43,8 +51,13 @@ class SqliteStore:
         aside: aiosqlite.Connection,
         *,
         power_safe: bool,
+        ballast: Ballast | None = None,
+        full: bool = False,
     ) -> None:
         self._path = path
+        self._ballast = ballast
+        self.full = full
+        self._in_doubt = False
         self._writer = writer
         self._lookups = lookups
         self._pages = pages
@@ -52,11 +65,26 @@ class SqliteStore:
         self._aside = aside
         self._wal = self._keep_wal()
         self._power_safe = power_safe
+        self._identities = _identities(path)
         self.durability = "power loss" if power_safe else "process crash"
 
     @classmethod
-    async def open(cls, path: Path, *, power_safe: bool = True) -> "SqliteStore":
-        """`power_safe=False` trades the fsync of each commit for speed: answers then survive a crash, not a power loss."""
+    async def open(cls, path: Path, *, power_safe: bool = True, ballast_bytes: int | None = None) -> "SqliteStore":
+        """`power_safe=False` trades the fsync of each commit for speed: answers then survive a crash, not a power loss.
+
+        `ballast_bytes` are held back beside the file for when the disk is full (None: nothing is).
+        """
+        ballast = None if ballast_bytes is None else Ballast(path.parent, ballast_bytes)
+        full = ballast is not None and await asyncio.to_thread(_is_full, ballast)
+        try:
+            return await cls._open(path, power_safe=power_safe, ballast=ballast, full=full)
+        except StoreError as error:
+            if not full:
+                raise
+            raise StoreError(f"{error} The disk is full: free some room.") from error
+
+    @classmethod
+    async def _open(cls, path: Path, *, power_safe: bool, ballast: Ballast | None, full: bool) -> "SqliteStore":
         try:
             writer = await connect(path)
         except sqlite3.Error as error:
@@ -70,7 +98,7 @@ class SqliteStore:
         except StoreError:
             await writer.close()
             raise
-        return cls(path, writer, lookups, pages, aside, power_safe=power_safe)
+        return cls(path, writer, lookups, pages, aside, power_safe=power_safe, ballast=ballast, full=full)
 
     async def close(self) -> None:
         await self._wal.close()
@@ -83,26 +111,46 @@ class SqliteStore:
     async def append(self, batch: Batch, expected_head: int) -> Appended:
         try:
             appended = await run(self._writer, lambda db: append(db, batch, expected_head))
-        except sqlite3.Error as error:
-            raise DiskError(str(error)) from error
-        except ValueError as error:  # aiosqlite's word for a connection that is closed.
-            raise DiskError(str(error)) from error
-        self._wal.written(size_of(batch))
-        return appended
+        except (sqlite3.Error, ValueError) as error:
+            failure = disk_error(error)
+        except DiskError as error:
+            failure = error
+        else:
+            self._wal.written(size_of(batch))
+            return appended
+        self._in_doubt = self._in_doubt or not failure.out_of_room
+        raise failure
 
     async def settle(self) -> int:
         # After a failed fsync pages may look clean that aren't on disk: nothing that this connection holds is believed.
         try:
+            self._identities = {}
             await self.close()
+            await asyncio.to_thread(self._make_room)
             self._writer = await connect(self._path)
             await run(self._writer, lambda db: prepare(db, power_safe=self._power_safe))
-            await run(self._writer, take_all_over)
+            await run(self._writer, self._make_certain)
             head = await run(self._writer, head_of)
             self._lookups, self._pages, self._aside = await connect_readers(self._path)
             self._wal = self._keep_wal()
-        except (sqlite3.Error, StoreError) as error:
-            raise DiskError(str(error)) from error
+            self._identities = _identities(self._path)
+        except (sqlite3.Error, StoreError, OSError) as error:
+            failure = disk_error(error)
+            self._in_doubt = self._in_doubt or not failure.out_of_room
+            raise failure from error
+        self._in_doubt = False
         return head
+
+    async def find_room(self) -> None:
+        if self.full and self._ballast is not None and await asyncio.to_thread(self._ballast.take_back):
+            await self._wal.close()
+            self.full = False
+            self._wal = self._keep_wal()
+
+    @property
+    def lost(self) -> bool:
+        """Whether one of its files was removed or replaced while it was open: what is written now, nobody will find."""
+        return bool(self._identities.items() - _identities(self._path).items())
 
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
         return await self._look_up(lambda db: facts_of(db, handoffs))
@@ -131,7 +179,10 @@ class SqliteStore:
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:
         rows = await self._read_page(lambda db: db.execute(schema.RECORDS_AFTER, (position, limit)).fetchall())
-        return [StoredRecord(at, handoff.hex(), decode_record(body), kind) for at, handoff, body, kind in rows]
+        return [
+            StoredRecord(position, handoff.hex(), decode_record(body), kind, before)
+            for position, handoff, before, body, kind in rows
+        ]
 
     def prune(self, covered: int, first_in_use: FirstInUse) -> AsyncIterator[int]:
         return prune(self._read_page, self._write, covered, first_in_use)
@@ -161,5 +212,43 @@ class SqliteStore:
         self._wal.written(size_bytes)
         return result
 
+    def _make_room(self) -> None:
+        """After an append that failed: was it for want of room? Then the ballast is given up."""
+        if self._ballast is not None and (not self._in_doubt or self._ballast.is_needed()):
+            self._ballast.give_up()
+            self.full = True
+
+    def _make_certain(self, db: sqlite3.Connection) -> None:
+        """What is read afterwards is on disk."""
+        if self._in_doubt or not self.full:
+            take_all_over(db)
+        elif not (has_room(db, self._path) and take_over_the_rest(db)):
+            # Only room was lacking: no sync has failed, so one that succeeds says enough, and the log may stay. Taken over
+            # without having room it would use up what the ends of work need; and somebody may be reading in it.
+            sync_log(self._path)
+
     def _keep_wal(self) -> WriteAheadLog:
-        return WriteAheadLog(lambda work: read(self._aside, work), lambda work: read(self._writer, work))
+        return WriteAheadLog(
+            lambda work: read(self._aside, work),
+            lambda work: read(self._writer, work),
+            self._path if self.full else None,
+            None if self._ballast is None else self._ballast.size_bytes // (FULL_SHARE if self.full else SHARE),
+        )
+
+
+def _is_full(ballast: Ballast) -> bool:
+    """Whether a start finds the disk full; then the ballast is given up for what the start itself needs."""
+    full = not ballast.take_back() or ballast.is_needed()
+    if full:
+        ballast.give_up()
+    return full
+
+
+def _identities(path: Path) -> dict[Path, tuple[int, int]]:
+    """Which file each one is, as far as they are there."""
+    found = {}
+    for file in (path, log_of(path)):
+        with suppress(OSError):
+            status = file.stat()
+            found[file] = (status.st_dev, status.st_ino)
+    return found

@@ -139,7 +139,7 @@ class BundleReader:
             raise error if "line" in error.details else line_fault(self.line, f"can't be read: {error}") from None
         except msgspec.ValidationError as error:
             raise line_fault(self.line, f"is none of this place in a bundle: {error}") from None
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):  # Of text, what isn't UTF-8 passes for long.
             raise line_fault(self.line, "is no JSON object") from None
 
     def _take(self, text: bytes) -> Envelope | BundledRecord | Trailer:

@@ -13,7 +13,7 @@ import msgspec
 from .depth import DepthScan, nested_deeper
 from .errors import BadJson, DHPError, InvalidRequest, UnknownOp
 from .limits import MAX_ID_BYTES
-from .messages import AnyRequest, Checkpoint, Dispatch, Fail, Heartbeat, RequestId, Spend
+from .messages import AnyRequest, BudgetAdd, Checkpoint, Dispatch, Fail, Heartbeat, Redrive, RequestId, Spend
 from .money import nano_usd
 
 OPS = frozenset(cls.__struct_config__.tag for cls in get_args(AnyRequest))
@@ -144,6 +144,16 @@ def check_members(request: AnyRequest, body: bytes) -> None:
             nano_usd(request.usd, member="usd")
         except InvalidRequest as error:
             raise RequestFault(error, request.id) from None
+    elif isinstance(request, BudgetAdd):
+        _check_caps(request.add, "add", request.id)
+    elif isinstance(request, Redrive) and request.budget_add is not msgspec.UNSET:
+        _check_caps(request.budget_add, "budget_add", request.id)
+
+
+def _check_caps(raw: msgspec.Raw, member: str, request_id: RequestId | msgspec.UnsetType) -> None:
+    """What the caps themselves are is looked at later, but that they are an object before anything is looked up."""
+    if bytes(raw)[:1] != b"{":
+        raise RequestFault(InvalidRequest(f"{member} must be a JSON object of caps.", member=member), request_id)
 
 
 def check_text(body: bytes) -> None:

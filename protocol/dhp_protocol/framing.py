@@ -68,6 +68,11 @@ class Framer:
         """How much is held in memory that hasn't been yielded."""
         return len(self._buffer) - self._start
 
+    @property
+    def skipping(self) -> bool:
+        """Whether the rest of a counted frame that isn't kept is still to come."""
+        return self._skip_bytes > 0
+
     def feed(self, data: bytes) -> Iterator[Frame | Fault]:
         """Takes in `data` and yields what it completes."""
         self.hold(data)
@@ -111,6 +116,31 @@ class Framer:
         if self._buffer:
             self._trim()
         return None
+
+    def give_up(self) -> bool | None:
+        """Lets go of the frame whose beginning is held, once `next` has given None; the rest is skipped unkept as it comes.
+
+        Tells whether it is a counted one; None: no more than a few digits are held, and stay.
+        """
+        buffer, start = self._buffer, self._start
+        held = len(buffer) - start
+        if held and buffer[start] == _OPENING_BRACE:
+            self._discarding = True
+            self._searched_bytes = 0
+            self._drop()
+            return False
+        space = buffer.find(b" ", start, start + _MAX_LENGTH_DIGITS + 1)
+        if space < 0:
+            return None
+        self._counted = True
+        self._skip_bytes = space + 1 + int(buffer[start:space]) + 1 - start - held
+        self._drop()
+        return True
+
+    def close(self) -> None:
+        """Whatever is held, and whatever still comes, is ignored."""
+        self._closed = True
+        self._drop()
 
     def finish(self) -> Iterator[Fault]:
         """The stream has ended: says so when it ended in the middle of a line."""

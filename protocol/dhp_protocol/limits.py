@@ -55,6 +55,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_bundle_records: int = 10_000
     max_wait_ms: int = 600_000
     max_page: int = 1_000
+    max_inflight_requests: int = 1_024
+    max_waiting_requests: int = 1_024
+    max_unsent_bytes: int = 1024 * 1024
+    frame_within_ms: int = 30_000
+    idle_ms: int = 600_000
     max_id_bytes: int = MAX_ID_BYTES
     max_kind_chars: int = MAX_KIND_CHARS
     max_key_chars: int = MAX_KEY_CHARS

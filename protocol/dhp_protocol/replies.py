@@ -37,6 +37,8 @@ class HelloReply(Struct, frozen=True, kw_only=True):
     lease: LeaseTerms
     features: list[str]
     time: str
+    worker: str | UnsetType = UNSET
+    """The name in the client's certificate, the only one it may claim under; absent where none was asked for."""
 
 
 class DispatchReply(Struct, frozen=True, kw_only=True):
@@ -288,7 +290,23 @@ class WatchReply(Struct, frozen=True, kw_only=True):
     position: int
 
 
+class LimitsHit(Struct, kw_only=True):
+    """How often each bound was met since the start. The daemon counts in it, so it isn't frozen."""
+
+    connections_refused: int = 0
+    connections_displaced: int = 0
+    connections_idle: int = 0
+    connections_vanished: int = 0
+    connections_unread: int = 0
+    frames_overloaded: int = 0
+    frames_unfinished: int = 0
+    waits_refused: int = 0
+    lagged: int = 0
+
+
 class StatsReply(Struct, frozen=True, kw_only=True):
+    """`loop_late_ms`: how late the daemon's loop was, the 99th percentile of the last minute; `worst`: since the start."""
+
     handoffs: dict[str, int]
     leases: int
     waiting_claims: int
@@ -299,13 +317,27 @@ class StatsReply(Struct, frozen=True, kw_only=True):
     commits: int
     records: int
     uptime_ms: int
+    loop_late_ms: float = 0.0
+    loop_late_worst_ms: float = 0.0
+    tasks: int = 0
+    buffered_bytes: int = 0
+    unsent_bytes: int = 0
+    memory_bytes: int = 0
+    memory_bound_bytes: int = 0
+    log_bytes: int = 0
+    limits_hit: LimitsHit = msgspec.field(default_factory=LimitsHit)
+    disk: str = "ok"
 
 
 class HealthReply(Struct, frozen=True, kw_only=True):
-    """`status` is `ok`, `draining` or `store_unavailable`; `durability` says what an answer survives."""
+    """`status` is `ok`, `draining`, `disk_full` or `store_unavailable`; `durability` says what an answer survives.
+
+    `disk` is `ok`, or `full`: then only what ends work is taken, and what looks.
+    """
 
     status: str
     store: str
+    disk: str = "ok"
     durability: str
     version: str
     uptime_ms: int
@@ -351,9 +383,14 @@ class RecordEvent(Event, tag="record", frozen=True):
 
 
 class LaggedEvent(Event, tag="lagged", frozen=True):
-    """The reader was too slow: the watch has ended; watch again with `after`."""
+    """Something that would have been told is lost for this reader, which was behind.
+
+    `lost` is `records` (of what the watch asked for, up to the position `after`, some are gone; it goes on after it) or `events`
+    (of the session: what they told is found out by a heartbeat).
+    """
 
     after: int
+    lost: str = "records"
 
 
 AnyEvent = LeaseLostEvent | CancelledEvent | DrainingEvent | RecordEvent | LaggedEvent

@@ -219,6 +219,20 @@ def test_watch_of_one_handoff_ends_with_it(daemon: DaemonProcess, dhp: Dhp, clie
     assert len(dhp("watch", handoff, "--after", "0").out.splitlines()) == len(types)
 
 
+def test_watch_tells_what_is_gone(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = client.dispatch("cli.watch-pruned", {}, keep_checkpoints=1).handoff
+    with client.claim(handoff) as task:
+        for number in range(3):
+            task.checkpoint(number)
+        task.complete(None)
+    while len(client.history(handoff).records) > 4:
+        pass
+    last = client.history(handoff).records[-2]["position"]
+    lines = dhp("watch", handoff, "--after", "0").out.splitlines()
+    assert lines[2] == f"lagged: records up to position {last - 1} are gone that weren't shown."
+    assert dhp("watch", handoff, "--after", "0", "--json").json_lines[2] == {"lagged": last - 1}
+
+
 def test_watch_of_a_kind_ends_quietly_with_ctrl_c(daemon: DaemonProcess, dhp: Dhp) -> None:
     dhp("dispatch", "cli.other-kind")
     handoff = dhp("dispatch", "cli.watch-kind").out.strip()

@@ -1,12 +1,15 @@
 """The commands of `dhp` that change work from outside, against a real daemon."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 import dhp_client
 import dhp_client.sync
 
+from ..support.daemon_process import DaemonProcess
+from ..support.wire_client import WireClient
 from .conftest import Dhp
 
 
@@ -77,3 +80,16 @@ def test_wrong_usage_is_told(dhp: Dhp, arguments: tuple[str, ...], told: str) ->
     wrong = dhp(*arguments)
     assert (wrong.code, wrong.out) == (2, "")
     assert told in wrong.err
+
+
+def test_drain_waits_for_what_is_held_if_asked(tmp_path: Path, dhp: Dhp) -> None:
+    with DaemonProcess(tmp_path / "data") as daemon, WireClient(daemon.tcp) as worker:
+        handoff = worker.dispatch()
+        hold = {"handoff": handoff, "fence": worker.claim(ttl_ms=600_000)["fence"]}
+        there = ("--connect", daemon.address)
+        assert dhp("drain", *there).out == "draining, 1 held\n"
+        waited = dhp("drain", "--timeout-ms", "300", *there)
+        assert (waited.code, waited.out) == (4, "draining, 1 held still\n")
+        worker.call("complete", **hold, result=None)
+        waited = dhp("drain", "--wait", "--json", *there)
+        assert (waited.code, waited.json) == (0, {"leases": 0})

@@ -8,8 +8,8 @@ import pytest
 
 import dhp_client
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.proxy import Proxy
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 _numbers = itertools.count(1)
 
@@ -47,12 +47,12 @@ async def fake() -> AsyncIterator[FakeDaemon]:
 
 
 @pytest.fixture
-async def proxy_to() -> AsyncIterator[Callable[[DaemonProcess], Proxy]]:
+def proxy_to() -> Iterator[Callable[[DaemonProcess], Proxy]]:
     """Makes proxies that are gone after the test."""
     proxies: list[Proxy] = []
 
     def make(daemon: DaemonProcess) -> Proxy:
-        proxies.append(Proxy("127.0.0.1", daemon.port))
+        proxies.append(Proxy(daemon.tcp))
         return proxies[-1]
 
     yield make

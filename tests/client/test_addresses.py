@@ -30,7 +30,7 @@ def test_each_form_of_an_address_is_read(given: str | Path, meant: object) -> No
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ("tls://host:8471", "no TLS"),
+        ("tls://::1:8471", "tls://HOST:PORT"),
         ("http://host", "begins with"),
         ("localhost:8471", "tcp://localhost:8471"),
         ("tcp://", "HOST:PORT"),

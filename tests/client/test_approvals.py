@@ -14,9 +14,9 @@ from dhp_protocol.errors import AlreadyDecided, ApprovalExpired, BudgetExceeded,
 from dhp_protocol.replies import ApprovalRequestReply, ClaimReply, DecisionReply
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing, raising
-from tests.client.proxy import Proxy
 from tests.client.waiting import until, until_async
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 

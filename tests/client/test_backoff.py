@@ -26,6 +26,13 @@ def test_the_jitter_is_over_the_whole_range() -> None:
     assert asked == [(0, 50), (0, 100)]
 
 
+def test_a_bound_on_one_pause_leaves_it_random_up_to_there_and_the_next_ones_as_they_were() -> None:
+    drawn: list[tuple[float, float]] = []
+    backoff = Backoff(50, 400, uniform=lambda low, high: drawn.append((low, high)) or high)
+    assert [backoff.next_ms(at_most_ms=90), backoff.next_ms(at_most_ms=90), backoff.next_ms()] == [50, 90, 200]
+    assert drawn == [(0, 50), (0, 90), (0, 200)]
+
+
 def test_patience_ends_after_its_time_from_the_first_trouble() -> None:
     patience = Patience(1_000)
     assert patience.pause_ms(5_000) is not None

@@ -13,8 +13,8 @@ from dhp_client import sync
 from dhp_client.budgets import budget_json
 from dhp_protocol.errors import InvalidRequest, ResultInvalid, WrongState
 from tests.client.losing import losing, raising
-from tests.client.proxy import Proxy
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 

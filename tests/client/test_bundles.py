@@ -11,8 +11,8 @@ from dhp_client import sync
 from dhp_client.exceptions import IntegrityError
 from dhp_protocol.errors import InvalidRequest, WrongState
 from dhp_protocol.replies import ExportReply
-from tests.client.proxy import Proxy
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 

@@ -27,11 +27,11 @@ from dhp_protocol.replies import (
 )
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing, raising
-from tests.client.proxy import Proxy
 from tests.client.test_approvals import all_asked
 from tests.client.test_doubt import ended_once, silence
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 

@@ -190,10 +190,10 @@ async def test_the_thread_survives_an_error_of_its_own(
     beat = Heartbeats.beat
     failures = iter([RuntimeError("a mistake"), ValueError("another")])
 
-    def beat_badly(self: Heartbeats) -> None:
+    def beat_badly(self: Heartbeats, *, first: bool = False) -> None:
         for failure in failures:
             raise failure
-        beat(self)
+        beat(self, first=first)
 
     monkeypatch.setattr(Heartbeats, "beat", beat_badly)
     async with dhp_client.connect(fake.address) as client:
@@ -210,7 +210,7 @@ async def test_a_thread_that_ends_puts_its_leases_in_doubt(
 ) -> None:
     fake.answers["claim"] = grants_shortly
 
-    def die(self: Heartbeats) -> None:
+    def die(self: Heartbeats, *, first: bool = False) -> None:
         raise SystemExit
 
     monkeypatch.setattr(Heartbeats, "beat", die)

@@ -115,8 +115,12 @@ def test_the_jitter_only_makes_heartbeats_earlier() -> None:
 
     leases = LeaseTable(uniform=draw)
     leases.add(lease())
-    assert drawn == [(0.8, 1.0)]
-    assert leases.next_beat_ms() == 1_600
+    assert leases.next_beat_ms() == 400
+    leases.beat(400)
+    assert leases.next_beat_ms() == 2_000
+    leases.beat(2_000, first=True)
+    assert leases.next_beat_ms() == 2_400
+    assert drawn == [(0.2, 1.0), (0.8, 1.0), (0.2, 1.0)]
 
 
 def test_an_expiry_that_left_it_unclaimed_is_an_end_and_not_a_loss() -> None:

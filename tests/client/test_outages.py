@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import dhp_client
+from dhp_client.backoff import Backoff
 from dhp_protocol.errors import LeaseLost, Overloaded
 from dhp_protocol.replies import CheckpointReply, ClaimReply, CompleteReply, ReleaseReply
 from tests.client.fake_daemon import Connection, FakeDaemon, grant
 from tests.client.losing import losing
-from tests.client.proxy import Proxy
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 
@@ -57,6 +58,27 @@ async def test_a_reconnected_client_names_the_same_session(fake: FakeDaemon) -> 
         fake.connections[0].drop()
         await client.ping()
         assert [hello.session for hello in fake.of("hello")] == [client.session] * 2
+
+
+@pytest.mark.parametrize("of", ["connection", "keepalive"])
+async def test_coming_back_begins_with_a_pause_of_chance_and_connecting_does_not(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    drawn: list[float] = []
+
+    class Noted(Backoff):
+        def next_ms(self, *, at_most_ms: float = float("inf")) -> float:
+            drawn.append(super().next_ms(at_most_ms=at_most_ms))
+            return drawn[-1]
+
+    monkeypatch.setattr(f"dhp_client.{of}.Backoff", Noted)
+    fake.answers["claim"] = grants
+    async with dhp_client.connect(fake.address) as client, client.claim(kinds="fetch"):
+        await until(lambda: len(fake.of("hello")) == 2)
+        assert drawn == []
+        fake.connections[["connection", "keepalive"].index(of)].drop()
+        await until(lambda: len(fake.of("hello")) == 3)
+        assert len(drawn) == 1
 
 
 async def test_a_checkpoint_that_was_not_answered_is_sent_again_as_it_was(fake: FakeDaemon) -> None:
@@ -220,6 +242,45 @@ async def test_a_silent_line_is_noticed_and_replaced(
         await asyncio.sleep(0.1)
         proxy.mend()
         assert (await asking).status == "pending"
+
+
+@pytest.mark.parametrize("waits", ["claim", "result"])
+async def test_a_call_that_waits_long_is_asked_again_where_the_line_goes_dead(
+    shared_daemon: DaemonProcess, proxy_to: ProxyTo, kind: str, monkeypatch: pytest.MonkeyPatch, waits: str
+) -> None:
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 200)
+    proxy = proxy_to(shared_daemon)
+    async with dhp_client.connect(shared_daemon.address) as other, dhp_client.connect(proxy.address) as client:
+
+        async def claims() -> Any:
+            task = await client.claim(kinds=kind, wait_ms=60_000)
+            assert task is not None
+            return await task.complete("done")
+
+        made = await other.dispatch(kind, {}, delay_ms=60_000 if waits == "result" else 300)
+        call = asyncio.create_task(client.result(made.handoff, wait_ms=60_000) if waits == "result" else claims())
+        await asyncio.sleep(0.1)
+        proxy.silence()
+        await until(lambda: proxy.swallowed)
+        if waits == "result":
+            await other.cancel(made.handoff)
+        proxy.mend()
+        assert await call
+
+
+async def test_the_keep_alives_connection_going_dead_has_the_other_one_asked(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhp_client.link.SILENCE_MS", 60_000)
+    fake.answers["claim"] = grants
+    async with dhp_client.connect(fake.address) as client:
+        task = await client.claim(kinds="fetch")
+        assert task is not None
+        await until(lambda: len(fake.connections) == 2)
+        assert not fake.of("ping")
+        fake.connections[1].drop()
+        await until(lambda: fake.of("ping"))
+        await task.release()
 
 
 async def test_a_waiting_claim_is_no_reason_to_reconnect(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,15 +17,14 @@ from dhp_protocol.replies import (
     ClaimReply,
     HistoryReply,
     LeaseLostEvent,
-    SpendReply,
     StatusReply,
 )
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing, raising
-from tests.client.proxy import Proxy
 from tests.client.test_leases import status
 from tests.client.waiting import until
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 
@@ -74,7 +73,7 @@ async def test_dimes_add_up_to_a_dollar_however_they_are_written(client: dhp_cli
             await task.spend(usd=amount)
         for n in range(4):
             await task.checkpoint(n, usd=0.1, steps=2)
-        assert (await task.spend(usd=0.1, steps=3)) == SpendReply(usd=1.0, steps=11)
+        assert (await task.spend(usd=0.1, steps=3)) == dhp_client.Spent(usd=1.0, steps=11)
         await task.complete(None)
 
 

@@ -14,10 +14,10 @@ from dhp_protocol.errors import NotFound, WrongState
 from dhp_protocol.replies import HistoryReply, StatusReply
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon, grant
 from tests.client.losing import losing
-from tests.client.proxy import Proxy
 from tests.client.test_leases import status
 from tests.client.waiting import until_async
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 ProxyTo = Callable[[DaemonProcess], Proxy]
 

@@ -14,10 +14,10 @@ import dhp_client
 from dhp_client.link import Link
 from dhp_protocol.replies import LaggedEvent, RecordEvent, StatusReply, WatchReply
 from tests.client.fake_daemon import HANDOFF, Connection, FakeDaemon
-from tests.client.proxy import Proxy
 from tests.client.test_leases import status
 from tests.client.waiting import until, until_async
 from tests.support.daemon_process import DaemonProcess
+from tests.support.proxy import Proxy
 
 
 def record(position: int) -> RecordEvent:
@@ -81,7 +81,7 @@ async def test_a_watch_misses_nothing_over_a_cut_line(
         await events.aclose()
 
 
-async def test_a_reader_that_was_too_slow_goes_on_where_the_daemon_stopped(fake: FakeDaemon) -> None:
+async def test_what_is_gone_before_it_was_read_is_an_event_and_the_watch_goes_on_after_it(fake: FakeDaemon) -> None:
     async def watch(connection: Connection, request: Any) -> WatchReply:
         asyncio.get_running_loop().call_soon(tell, connection, request)
         return WatchReply(position=10)
@@ -89,7 +89,9 @@ async def test_a_reader_that_was_too_slow_goes_on_where_the_daemon_stopped(fake:
     def tell(connection: Connection, request: Any) -> None:
         if len(fake.of("watch")) == 1:
             connection.event(record(11))
+            connection.event(LaggedEvent(after=11, lost="events"))
             connection.event(LaggedEvent(after=12))
+            connection.drop()
         else:
             connection.event(record(14))
 
@@ -99,7 +101,8 @@ async def test_a_reader_that_was_too_slow_goes_on_where_the_daemon_stopped(fake:
     fake.answers |= {"watch": watch, "status": tell_status}
     async with dhp_client.connect(fake.address) as client:
         events = client.watch(HANDOFF)
-        assert [(await anext(events)).position for _ in range(2)] == [11, 14]
+        seen = [await anext(events) for _ in range(3)]
+        assert [(one.position, one.type == "lagged") for one in seen] == [(11, False), (12, True), (14, False)]
         await events.aclose()
     first, second = fake.of("watch")
     assert first.after is msgspec.UNSET

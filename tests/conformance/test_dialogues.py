@@ -1,4 +1,4 @@
-"""The dialogues, against a real daemon: over TCP and a Unix socket, in counted and in bare frames."""
+"""The dialogues: that they hold everything, and those that need a daemon of their own. `test_points` plays the others."""
 
 import itertools
 import secrets
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from dhp_client.addresses import parse_address
+from dhp_client.conform.dialogues import Conversation
+from dhp_client.conform.wire import Wire
 from dhp_protocol.decoding import OPS
 from dhp_protocol.errors import ERROR_BY_CODE
 from tests.protocol.vectors import Case, load, parameters
 from tests.support.daemon_process import DaemonProcess
-
-from .conversation import Conversation
 
 NOT_SENT = {
     # By no rule of this version.
@@ -25,25 +26,14 @@ NOT_SENT = {
 }
 
 
-def play(case: Case, address: str, *, counted: bool) -> None:
-    with Conversation(address, secrets.token_hex(6), counted=counted) as conversation:
-        for number, step in enumerate(case["steps"], 1):
-            try:
-                conversation.play(step)
-            except (AssertionError, OSError) as error:
-                raise AssertionError(f"step {number} of {case['name']!r}: {error}\n{str(step)[:1000]}") from None
-
-
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "bare"])
-@pytest.mark.parametrize("case", [p for p in parameters("dialogues") if "alone" not in p.values[0]])
-def test_dialogue(case: Case, address: str, counted: bool) -> None:
-    play(case, address, counted=counted)
-
-
 @pytest.mark.parametrize("case", [p for p in parameters("dialogues") if "alone" in p.values[0]])
-def test_dialogue_with_a_daemon_of_its_own(case: Case, tmp_path: Path) -> None:
+def test_dialogue_with_a_daemon_of_its_own(case: Case, counted: bool, tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data") as daemon:
-        play(case, daemon.address, counted=True)
+        address = parse_address(daemon.tcp)
+        with Conversation(lambda on: Wire(address), secrets.token_hex(6), counted=counted) as conversation:
+            for step in case["steps"]:
+                conversation.play(step)
 
 
 def test_the_dialogues_hold_every_operation_and_every_error_that_can_be_provoked() -> None:

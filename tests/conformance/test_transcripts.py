@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dhp_client.addresses import parse_address
+from dhp_client.conform.wire import Wire
 from tests.support.daemon_process import DaemonProcess
-
-from .conversation import Wire
 
 SPEC = (Path(__file__).parents[2] / "protocol" / "SPEC.md").read_text("utf-8")
 TIME = re.escape("2026-11-29T18:00:00.000Z")
@@ -39,7 +39,7 @@ def test_the_transcripts_are_what_a_new_daemon_says(new_daemon: DaemonProcess) -
     assert len(transcripts()) == 3
     with new_daemon:
         for transcript in transcripts():
-            with Wire(new_daemon.address) as wire:
+            with Wire(parse_address(new_daemon.address)) as wire:
                 for typed, answer in transcript:
                     wire.send(typed.encode() + b"\n")
                     line = wire.receive()

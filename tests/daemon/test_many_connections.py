@@ -89,7 +89,7 @@ def test_those_who_do_not_read_are_held_back_and_answered_when_they_do(daemon: I
     asked = [fill(peer, b"%d %b\n" % (len(body), body)) for peer in flooding]
     honest.pump()
     for connection in list(daemon.desk.connections.values()):
-        assert connection._framer.held_bytes <= LONG_READ_BYTES + MOST_READ_AT_ONCE_BYTES
+        assert connection._intake.framer.held_bytes <= LONG_READ_BYTES + MOST_READ_AT_ONCE_BYTES
     for peer, (requests, rest) in zip(flooding, asked, strict=True):
         for _ in range(requests):
             assert peer.receive()["checkpoint"]["seq"] == 1

@@ -107,7 +107,7 @@ def test_settings_come_from_the_file_then_the_environment_then_flags(tmp_path: P
 
 def test_a_second_daemon_on_a_directory_ends_and_harms_nothing(daemon: DaemonProcess, client: WireClient) -> None:
     handoff = client.dispatch()
-    fence = client.claim()["fence"]
+    fence = client.claim(ttl_ms=600_000)["fence"]
     before = (daemon.data / "dhpd.json").read_text()
     for listen in ("127.0.0.1:0", daemon.unix):
         assert_refuses(dhpd("--data", daemon.data, "--listen", listen), 1, "Another dhpd", str(daemon.data))

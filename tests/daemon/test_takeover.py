@@ -73,14 +73,14 @@ def test_with_the_network_cut_the_lease_ends_at_its_deadline_and_not_before(clie
         fence = worker.claim(ttl_ms=TTL_MS)["fence"]
         waiting = client.send("claim", worker="standby", kinds=["work"], wait_ms=600_000)
         worker.call("checkpoint", handoff=handoff, fence=fence, state=1)
-        proxy.swallow()
+        proxy.hold()
         lost = worker.send("checkpoint", handoff=handoff, fence=fence, state=2)
         taken = client.result(waiting)
         assert taken["was"] == "orphaned"
         assert taken["checkpoint"]["state"] == 1
         assert lease_length_ms(client, handoff) >= TTL_MS - CLOCK_SLACK_MS
         # What the line held back arrives late, and comes to nothing.
-        proxy.heal()
+        proxy.mend()
         reply = worker.reply(lost)
         assert reply["error"]["code"] == "lease_lost"
         assert reply["error"]["details"]["why"] == "superseded"
@@ -103,7 +103,7 @@ def test_a_connection_cut_for_a_moment_costs_nothing(daemon: DaemonProcess, clie
         worker.call("hello", session="worker")
         fence = worker.claim(ttl_ms=3_600_000)["fence"]
         daemon.pause()  # So that it is back within the grace, however slow this machine is.
-        proxy.cut()
+        proxy.drop()
     with WireClient(proxy.address) as worker, WireClient(proxy.address) as gone:
         hello = worker.send("hello", session="worker")
         daemon.resume()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from dhp_client.demo import pages
 from dhp_client.demo.fetching import fetch
-from dhp_client.demo.processes import Child, Children
+from dhp_client.processes import Child, Children
 
 PATHS = pages.paths(3)
 

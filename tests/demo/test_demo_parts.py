@@ -15,8 +15,8 @@ import pytest
 
 from dhp_client.demo.dataset import csv_of, result_of, result_schema, row_of, row_without_answer
 from dhp_client.demo.fetching import FetchError, fetch
-from dhp_client.demo.processes import Child, ChildFailed, Children
 from dhp_client.demo.progress import Progress
+from dhp_client.processes import Child, ChildFailed, Children
 
 PAGE = b'<html><head><title>\n A  "title", </title></head><body><a href=x>1</a><a name=y></a><a href="z">2</a></body>'
 

@@ -640,7 +640,7 @@ FORGERIES: list[tuple[str, str, Callable[[Line], None]]] = [
     ("a time that can't be shown", "dispatched", _set("at_ms", 10**15)),
     ("a negative time", "claimed", _set("at_ms", -1)),
     ("a fence that falls", "claimed", _set("fence", 0)),
-    ("a fence that jumps", "claimed", _set("fence", 17)),
+    ("a fence that jumps", "released", _set("fence", 17)),
     ("a number that was there", "claimed", _set("n", 1)),
     ("a number that isn't whole", "claimed", _set("n", 2.5)),
     ("a truth for a number", "claimed", _set("n", True)),

@@ -134,3 +134,29 @@ def test_of_a_read_that_ends_in_the_middle_of_a_frame_only_that_is_kept() -> Non
     assert len(list(framer.feed(read))) == 10_000
     assert framer.held_bytes == 1
     assert not any(read is held for held in gc.get_referents(framer.__dict__)), "many connections say nothing for long"
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1_000])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_frame_that_is_given_up_is_skipped_and_the_next_one_is_taken(counted: bool, piece_bytes: int) -> None:
+    body = b'{"op":"ping","text":"' + b"x" * 500 + b'"}'
+    stream = encode_frame(body, counted=counted) + encode_frame(b"{}", counted=counted)
+    for cut in range(1, len(stream) - len(encode_frame(b"{}", counted=counted))):
+        framer = Framer(1_000)
+        assert list(framer.feed(stream[:cut])) == []
+        told = framer.give_up()
+        if told is None:
+            assert counted, "only a length that isn't whole is kept"
+            assert cut <= 3
+            continue
+        assert (told, framer.held_bytes) == (counted, 0)
+        rest = stream[cut:]
+        pieces = (rest[start : start + piece_bytes] for start in range(0, len(rest), piece_bytes))
+        assert [item for piece in pieces for item in framer.feed(piece)] == [Frame(b"{}", counted)]
+
+
+def test_nothing_is_given_up_where_nothing_is_held() -> None:
+    framer = Framer(1_000)
+    assert list(framer.feed(b"{}\n")) == [Frame(b"{}", False)]
+    assert framer.give_up() is None
+    assert list(framer.feed(b"{}\n")) == [Frame(b"{}", False)]

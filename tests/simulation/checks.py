@@ -11,7 +11,18 @@ import msgspec
 
 from dhpd.engine.apply import apply
 from dhpd.engine.facts import Handoff
-from dhpd.engine.records import Entry, Forgotten, decode_record
+from dhpd.engine.records import (
+    ApprovalRequested,
+    BudgetAdded,
+    Checkpointed,
+    Claimed,
+    Dispatched,
+    EffectBegun,
+    Entry,
+    Forgotten,
+    Redriven,
+    decode_record,
+)
 
 from .contract_checks import amounts_of
 from .history import Kept, Lie, Operation, judge
@@ -23,6 +34,8 @@ from .violations import require
 from .world import World
 
 ZOMBIES_SEQ = 99
+BEGIN_WORK = (Dispatched, Claimed, Checkpointed, BudgetAdded, EffectBegun, ApprovalRequested, Redriven)
+"""Records that are of no use where only ends are written."""
 _decode = msgspec.json.decode
 
 
@@ -98,6 +111,8 @@ class Checks(LeaseChecks):
                 if entry.position <= after:
                     break
                 self.note_decided(entry.position)
+                begins = isinstance(entry.record, BEGIN_WORK) and engine.disk_full
+                require(not begins, f"on a full disk something began: {entry.record}")
                 touched[entry.handoff] = None
         self._step.decided.extend(facts for handoff in touched if (facts := engine.ledger.get(handoff)) is not None)
 
@@ -246,7 +261,7 @@ class Checks(LeaseChecks):
             gone = found is None or any(s.kind == "forgotten" for s in found.snapshots)
             require(gone, f"invariant 2: what is on disk isn't found: {request}")
         else:
-            known = ("store_unavailable", "not_found", "checkpoint_conflict", "draining")
+            known = ("store_unavailable", "not_found", "checkpoint_conflict", "draining", "overloaded")
             require(error["code"] in known, f"an honest client was refused: {request}: {error}")
 
     def _said_claim(self, request: dict[str, Any], said: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ STEPS = ("mail", "pay", "wire")
 """The effects of each handoff; one of the last kind needs an approval."""
 DOMAIN = "net"
 RESOURCES = ("a.example", "b.example")
+NOT_NOW = ("store_unavailable", "overloaded")
+"""What is refused so is asked for again."""
 MOST_LATE_MS = 6_000
 """So much later what was said over an old connection may arrive."""
 _encode = msgspec.json.encode

@@ -17,6 +17,7 @@ from .store_model import ModelStore, Outcome
 from .world import World
 
 RETIRED_AT_ONCE = 64
+ROOM_AGAIN_MS = 300
 
 
 class Committing:
@@ -65,6 +66,8 @@ class Committing:
             if self.world.strikes(kind):
                 self.store.outcome = outcome
                 break
+        if (fault := self.world.strikes("disk_fills")) and not self.store.full:
+            self._fill_up(fault)
         self._on_its_way = None
         try:
             appended = now_of(self.store.append(batch, self._head))
@@ -100,8 +103,34 @@ class Committing:
             self.engine.rolled_back(self._now())
             self._noted = self.engine.journal.position
         self.checks.disturbed()
+        self._tell_of_room()
         self.engine.back_in_touch(self._now())
         self._worked()
+
+    def _fill_up(self, fault: Dice) -> None:
+        """This commit finds no room. The ballast is given up for those that follow, until somebody makes some."""
+        self.store.outcome = Outcome.FAILS
+        self.store.full, self.store.room = True, False
+        self.world.at(fault.between(500, 4_000), lambda: setattr(self.store, "room", True))
+
+    def _tell_of_room(self) -> None:
+        """The engine hears what the store has found out; a full disk is looked at again and again."""
+        if self.store.full and not self.engine.disk_full:
+            life = self._life
+            self.engine.disk_filled()
+            self.world.at(ROOM_AGAIN_MS, lambda: self._look_for_room(life))
+        elif self.engine.disk_full and not self.store.full:
+            self.engine.disk_has_room(self._now())
+
+    def _look_for_room(self, life: int) -> None:
+        if life != self._life or self._after_pause(lambda: self._look_for_room(life)):
+            return
+        if self.engine.available and not self.engine.journal.in_flight:
+            now_of(self.store.find_room())
+            self._tell_of_room()
+            self._worked()
+        if self.store.full or self.engine.disk_full:
+            self.world.at(ROOM_AGAIN_MS, lambda: self._look_for_room(life))
 
     def _crash_at_start(self) -> bool:
         """Whether it dies before its first commit, or after that and before anybody heard."""

@@ -91,6 +91,7 @@ class SimulatedDaemon(Committing):
             covered=loaded.covered,
             now=self._now(),
         )
+        self._tell_of_room()
         self.checks.started(self.engine)
         if self._crash_at_start():
             return

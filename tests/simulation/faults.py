@@ -30,7 +30,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     `half_open` a client comes back over a new connection and says all again, while what it said over the old one is still
     on its way, and the old one isn't known to be over.
     The disk: a commit fails, and is on it all the same or isn't; what it holds of one handoff can't be stored; it fails again
-    when it is asked what it has kept, and it stays away for long (`outage`).
+    when it is asked what it has kept, and it stays away for long (`outage`); it fills up, and is full for a while.
     Crashes of the daemon: at any moment; around a commit before or after its append; between two answers of one batch; when
     the store is asked what it has kept, before and after; at a start, before or after its first commit; between two ends of a tick.
     Parties: each may be paused, workers die, or renew their lease too late. From outside: what people do at any moment.
@@ -47,6 +47,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     poison: float = 2.0
     settle_fails: float = 40.0
     outage: float = 12.0
+    disk_fills: float = 0.7
     crash: float = 5.0
     crash_before_append: float = 0.7
     crash_after_append: float = 0.7

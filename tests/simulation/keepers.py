@@ -11,7 +11,7 @@ import msgspec
 from dhpd.engine.arriving import Arrival
 
 from .checks import Checks
-from .clients import DOMAIN, KINDS, RESOURCES, Client
+from .clients import DOMAIN, KINDS, NOT_NOW, RESOURCES, Client
 from .daemon import SimulatedDaemon
 from .desk import LIMITS
 from .violations import require
@@ -129,7 +129,7 @@ class Dispatcher(Client):
         """The same request again while the store fails."""
 
         def answered(said: dict[str, Any]) -> None:
-            if not said["ok"] and said["error"]["code"] == "store_unavailable":
+            if not said["ok"] and said["error"]["code"] in NOT_NOW:
                 self.later(self.dice.between(10, 300), lambda: self.ask(request, answered))
             else:
                 then(said)

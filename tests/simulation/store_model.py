@@ -49,6 +49,8 @@ class ModelStore:
     durability = "nothing: it is a model"
 
     def __init__(self) -> None:
+        self.full = False
+        self.room = True
         self.rows: dict[int, Row] = {}
         self.left: dict[int, Row] = {}
         self.facts: dict[str, bytes] = {}
@@ -132,6 +134,9 @@ class ModelStore:
             self.settle_failures -= 1
             raise DiskError("simulated: still failing")
         return self.head
+
+    async def find_room(self) -> None:
+        self.full = not self.room
 
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
         self._readable()

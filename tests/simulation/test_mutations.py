@@ -13,6 +13,7 @@ from dhpd.engine import (
     lease_clock,
     leases,
     retention,
+    scarcity,
     serving,
     session_operations,
     settling,
@@ -47,7 +48,7 @@ def test_a_fence_that_an_expiry_does_not_raise_is_caught(monkeypatch: pytest.Mon
 
 def test_a_fence_that_a_claim_does_not_raise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     keeps_fence(monkeypatch, Claimed)
-    mutate(monkeypatch, holding, "decide_claim", "fence=handoff.fence + 1", "fence=handoff.fence")
+    mutate(monkeypatch, holding, "decide_claim", "fence_floor) + 1", "fence_floor)")
     mutate(monkeypatch, serving.Serving, "grant", "assert facts.fence > handoff.fence", "pass")
     assert caught(0)
 
@@ -127,7 +128,12 @@ def test_a_failed_commit_that_is_answered_as_if_it_had_not_is_caught(monkeypatch
         "self._refuse(batch.outputs, back)",
         "self.ready.extend(batch.outputs)",
     )
-    assert caught(50)
+    assert caught(101)
+
+
+def test_work_that_begins_on_a_full_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch, scarcity, "check_room", "if core.disk_full:", "if False:")
+    assert caught(0)
 
 
 # --- what is kept, and what isn't -------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ MEANT = (
     "claim:ok",
     "result:store_unavailable",
     "claim:draining",
+    "claim:overloaded",
+    "checkpoint:overloaded",
     "recover:ok",
     "export:ok",
     "exported",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .checks import ZOMBIES_SEQ, Checks
-from .clients import KINDS, Client
+from .clients import KINDS, NOT_NOW, Client
 from .daemon import SimulatedDaemon
 from .violations import require
 from .worker_acts import WorkerActs
@@ -129,7 +129,7 @@ class Worker(WorkerActs, Client):
 
         def answered(said: dict[str, Any]) -> None:
             code = "" if said["ok"] else said["error"]["code"]
-            if code == "store_unavailable":
+            if code in NOT_NOW:
                 self.later(self.dice.between(10, 200), lambda: self.ask(request, answered, **private))
             elif not code or code in may:
                 then(said)

@@ -28,7 +28,6 @@ RECORDS = 16
 async def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteKit]:
     """A store whose log is taken over each 512 KiB."""
     monkeypatch.setattr(wal, "TAKE_OVER_BYTES", 512 * KIB)
-    monkeypatch.setattr(wal, "AGAIN_BYTES", 128 * KIB)
     monkeypatch.setattr(wal, "KEPT_BYTES", MIB)
     path = tmp_path / "store.sqlite"
     kit = SqliteKit(path, await SqliteStore.open(path))
@@ -123,6 +122,24 @@ async def test_a_reader_with_a_snapshot_lets_the_log_grow_only_until_it_lets_go(
     assert_all_there(sqlite.path, writing.head)
 
 
+async def test_a_log_that_grows_behind_a_foreign_reader_is_told_of_at_each_doubling(
+    sqlite: SqliteKit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wal, "LARGE_BYTES", MIB)
+    writing = Writing(sqlite)
+    await writing.write(3 * MIB)
+    assert not caplog.records
+    reader = sqlite3.connect(sqlite.path, isolation_level=None)
+    reader.execute("begin")
+    reader.execute("select count(*) from journal").fetchone()
+    while len(caplog.records) < 3:
+        await writing.batch()
+    assert all("end whatever has dhpd.sqlite open" in record.message for record in caplog.records)
+    sizes = [int(word) for record in caplog.records for word in record.message.split() if word.isdigit()]
+    assert sizes[2] >= 3 * sizes[0] >= 3
+    reader.close()
+
+
 async def test_a_reader_in_a_short_log_is_not_waited_for_on_the_writer(sqlite: SqliteKit) -> None:
     """Nearly all is taken over, so it is the writer that finds the reader in its way; no more is asked of it than to try."""
     writing = Writing(sqlite)
@@ -131,10 +148,10 @@ async def test_a_reader_in_a_short_log_is_not_waited_for_on_the_writer(sqlite: S
     reader = sqlite3.connect(sqlite.path, isolation_level=None)
     reader.execute("begin")
     reader.execute("select count(*) from journal").fetchone()
-    assert not await run(sqlite.store._writer, wal._take_over_the_rest)
+    assert not await run(sqlite.store._writer, wal.take_over_the_rest)
     reader.execute("rollback")
     reader.close()
-    assert await run(sqlite.store._writer, wal._take_over_the_rest)
+    assert await run(sqlite.store._writer, wal.take_over_the_rest)
     timeout = await run(sqlite.store._writer, lambda db: db.execute("pragma busy_timeout").fetchone())
     assert timeout == (2_000,), "it is as patient with other writers as before"
 

@@ -58,6 +58,14 @@ class FaultyStore:
             raise DiskError("injected: still failing")
         return await self._inner.settle()
 
+    @property
+    def full(self) -> bool:
+        return self._inner.full
+
+    async def find_room(self) -> None:
+        self._count("find_room")
+        await self._inner.find_room()
+
     async def facts_of(self, handoffs: Sequence[str]) -> list[Handoff]:
         self._count("facts_of")
         return await self._inner.facts_of(handoffs)

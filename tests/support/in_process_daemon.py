@@ -43,7 +43,7 @@ class InProcessDaemon:
     ) -> None:
         self.store.held = self.store.away = False
         self.store.failure = None
-        self._loop.call_soon_threadsafe(self._daemon.stopping.set)
+        self._loop.call_soon_threadsafe(self._daemon.ending.stopping.set)
         self._thread.join()
         assert kind is not None or self._daemon.failure is None, "the daemon could not go on"
 
@@ -70,5 +70,5 @@ class InProcessDaemon:
         await self._daemon.start(self._data)
         self.address = self._daemon.addresses[0]
         self._ready.set()
-        await self._daemon.stopping.wait()
+        await self._daemon.ending.stopping.wait()
         await self._daemon.stop()

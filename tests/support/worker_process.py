@@ -9,21 +9,27 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from .wire_client import WireClient
 
-RELAY = Path(__file__).with_name("relay.py")
+ROOT = Path(__file__).parents[2]
+LINE = ("-S", "-m", "tests.support.proxy")
+"""Without site, since it imports nothing but the standard library: so that it starts fast."""
 
 
 class WorkerProcess:
-    """`with WorkerProcess(daemon.tcp) as worker:`; `worker.client` is its connection."""
+    """`with WorkerProcess(daemon.tcp) as worker:`; `worker.client` is its connection.
 
-    def __init__(self, address: str) -> None:
+    `wrapper` is a command that becomes the one that follows it.
+    """
+
+    def __init__(self, address: str, *, wrapper: Sequence[str] = ()) -> None:
         near, far = socket.socketpair()
         with far:
-            self._process = subprocess.Popen([sys.executable, "-I", "-S", str(RELAY), address], stdin=far)
+            self._process = subprocess.Popen([*wrapper, sys.executable, *LINE, address], stdin=far, cwd=ROOT)
         self.client = WireClient(near)
 
     def __enter__(self) -> "WorkerProcess":

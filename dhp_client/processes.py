@@ -1,15 +1,17 @@
-"""The demo's child processes: started in sessions of their own, heard line by line, and ended whatever happens.
+"""Child processes of `dhp demo` and `dhp chaos`: started in sessions of their own, heard line by line, ended whatever happens.
 
-Owns their lives and their output. Does not know what they are for.
+Owns their lives and their output, and a `dhpd` among them. Does not know what they are for.
 """
 
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,7 +36,7 @@ class Child:
         self.name = name
         self.events: list[Event] = []
         self._process = process
-        self._error_log = error_log
+        self.error_log = error_log
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
         self._exit_code: int | None = None
@@ -44,6 +46,15 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether nobody has heard of its end yet."""
+        return self._exit_code is None
+
+    def has_said(self, event: str) -> bool:
+        """Whether there was an event of that name."""
+        return any(said["event"] == event for said in self.events)
+
     async def wait_for(self, event: str) -> Event:
         """The first event of that name; raises `ChildFailed` if the process ends without having said it."""
         while True:
@@ -52,7 +63,7 @@ class Child:
                 return found
             if self._exit_code is not None:
                 ending = _ending(self._exit_code)
-                raise ChildFailed(f"{self.name} ended ({ending}) before it was {event}: see {self._error_log}.")
+                raise ChildFailed(f"{self.name} ended ({ending}) before it was {event}: see {self.error_log}.")
             await self._news()
 
     async def ended(self) -> int:
@@ -119,7 +130,10 @@ class Children:
         self._running: list[Child] = []
 
     def start(self, name: str, module: str, *arguments: str) -> Child:
-        """Starts `module`; what it writes to standard error goes to NAME.log in the folder."""
+        """Starts `module`; what it writes to standard error goes to NAME.log in the folder.
+
+        A daemon among them is private: what `DHPD_*` says to others isn't said to it.
+        """
         error_log = self._folder / f"{name}.log"
         with error_log.open("ab") as errors:
             process = subprocess.Popen(
@@ -127,11 +141,24 @@ class Children:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # Ctrl-C is for the demo, which then ends its children in order.
+                cwd="/",  # `-m` looks for modules there first, and the user's own folder may hold anything.
+                env={name: value for name, value in os.environ.items() if not name.startswith("DHPD_")},
+                start_new_session=True,  # Ctrl-C is for whoever starts them, who then ends them in order.
             )
         child = Child(name, process, error_log)
         self._running.append(child)
         return child
+
+    async def start_daemon(self, data: Path, *listen: str) -> tuple[Child, Sequence[str]]:
+        """A `dhpd` on the directory `data`, ready, and its addresses as the client takes them. Raises `ChildFailed`."""
+        child = self.start(
+            "dhpd", "dhpd", "--data", str(data), *(word for place in listen for word in ("--listen", place))
+        )
+        line = (await child.wait_for("said"))["line"]
+        words = line.split()
+        if words[:2] != ["dhpd", "ready"]:
+            raise ChildFailed(f"dhpd said {line!r} instead of its address: see {self._folder / 'dhpd.log'}.")
+        return child, words[2:]
 
     def let_go(self, child: Child) -> None:
         """The child outlives the block."""
@@ -145,7 +172,8 @@ class Children:
     ) -> None:
         try:
             for child in reversed(self._running):
-                await child.stop()
+                if child.alive:
+                    await child.stop()
         finally:  # A second Ctrl-C ends the waiting, but leaves nobody behind.
             for child in self._running:
                 child.send(signal.SIGKILL)

@@ -1,0 +1,82 @@
+"""The commands on a client's spool: spool list, show, drop, replay.
+
+Owns showing what workers kept on this machine while nobody answered, sending what a dead one left, and deleting it. What may be
+sent is the client's.
+"""
+
+from pathlib import Path
+
+import click
+
+import dhp_client
+from dhp_client.spool import Spool, Spooled
+
+from .command import command
+from .printing import fact_lines, spool_lines
+from .settings import OK, Settings, with_json, with_settings
+
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.group("spool")
+@with_settings
+def spool() -> None:
+    """Look after what workers kept in a directory while no daemon answered."""
+
+
+@spool.command("list")
+@click.argument("folder", type=_FOLDER)
+@with_json
+def list_spooled(folder: Path) -> None:
+    """List what FOLDER holds that no daemon has."""
+    settings = click.get_current_context().ensure_object(Settings)
+    found = Spool(folder).all()
+    if settings.as_json:
+        for one in found:
+            settings.show(one)
+    else:
+        settings.show(None, spool_lines(found))
+
+
+@spool.command("show")
+@click.argument("file", type=_FILE)
+@with_json
+def show(file: Path) -> None:
+    """Show one file of a spool, with the last state and the result that it holds."""
+    settings = click.get_current_context().ensure_object(Settings)
+    settings.show(one := _found(file), fact_lines(one))
+
+
+@spool.command("drop")
+@click.argument("file", type=_FILE)
+def drop(file: Path) -> None:
+    """Delete one file of a spool, and what it holds, for good."""
+    _found(file)
+    Spool(file.parent).drop(file)
+
+
+@command("replay")
+@click.argument("folder", type=_FOLDER)
+async def replay(client: dhp_client.Client, settings: Settings, folder: Path) -> int:
+    """Send what dead workers left in FOLDER, where nobody has had the handoff since, and hand the work back.
+
+    Workers that have the same spool do so by themselves when they claim. Shows what is still there.
+    """
+    left = await client.replay_spool(folder)
+    if settings.as_json:
+        for one in left:
+            settings.show(one)
+    else:
+        settings.show(None, spool_lines(left))
+    return OK
+
+
+spool.add_command(replay)
+
+
+def _found(file: Path) -> Spooled:
+    for one in Spool(file.parent).all():
+        if Path(one.path) == file.absolute():
+            return one
+    raise click.ClickException(f"{file} is no spool file.")
