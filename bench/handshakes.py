@@ -82,12 +82,12 @@ def long_answers(port: int, ca_file: str, handoff: str) -> None:
     print(f"  ({got * STATE_BYTES / (time.monotonic() - started) / 1e6:.0f} MB a second)", flush=True)
 
 
-def beside(client: WireClient, name: str, *arguments: object) -> float:
+def beside(client: WireClient, daemon: DaemonProcess, name: str, *arguments: object) -> float:
     """Pings beside one of the two above, in a process of its own; the 99th percentile."""
     command = [sys.executable, __file__, name, *map(str, arguments)]
     with subprocess.Popen(command) as process:
         time.sleep(0.5)
-        times = pings(client)
+        times, _ = pings(client, daemon)
         process.wait()
     return told(name, times)
 
@@ -112,11 +112,11 @@ def main() -> int:
             with WireClient(encrypted(daemon, authority)) as client:
                 handoff = client.dispatch()
                 client.call("checkpoint", handoff=handoff, fence=client.claim()["fence"], state="x" * STATE_BYTES)
-                told("alone", pings(client))
+                told("alone", pings(client, daemon)[0])
                 port = daemon.address.rpartition(":")[2]
                 worst = [
-                    beside(client, "storm", port),
-                    beside(client, "long_answers", port, authority.ca_file, handoff),
+                    beside(client, daemon, "storm", port),
+                    beside(client, daemon, "long_answers", port, authority.ca_file, handoff),
                 ]
     return 1 if max(worst) > BOUND_MS else 0
 

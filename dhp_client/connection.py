@@ -33,7 +33,7 @@ GOODBYE_TIMEOUT_MS = 2_000
 FIRST_PAUSE_MS = 50
 MOST_PAUSE_MS = 2_000
 ANSWER_WITHIN_MS = 1_000
-"""A daemon that the heartbeats had no answer from has so long to answer here."""
+"""A daemon that answers on another connection has so long to answer here too."""
 
 TOKEN_NEEDED = "A token is required: give token=, $DHP_TOKEN, or --token-file on the command line."
 """What the wire's own sentence, which speaks of `hello`, comes to for a person."""
@@ -163,7 +163,7 @@ class Connection:
         return await self._exchange(link, request, shape)
 
     def ask_peer(self) -> None:
-        """There is trouble on another connection to the daemon: finds out whether this one leads anywhere. On the loop."""
+        """Another connection had to be made anew, and the daemon is there: finds out whether this one leads anywhere. On the loop."""
         if self._link is not None:
             self._link.ask(ANSWER_WITHIN_MS)
 

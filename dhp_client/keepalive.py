@@ -38,6 +38,9 @@ log = logging.getLogger("dhp_client")
 FIRST_PAUSE_MS = 20
 MOST_PAUSE_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_000
+HELLO_TIMEOUT_MS = 5_000
+"""Longer than connecting: a daemon that has just come back to a crowd is slow, and whoever hangs up after it has taken in the
+hello has a session that was seen and is gone, which costs the lease once the grace is over."""
 RELEASE_TIMEOUT_MS = 2_000
 """Of each step of releasing at the end."""
 EXIT_TIMEOUT_MS = 5_000
@@ -58,8 +61,8 @@ class _Stopped(Exception):
 class KeepAlive:
     """Renews what stands in `table` until it is stopped, or `loop`, on which the leases' work runs, is closed.
 
-    `on_trouble` is called on `loop` whenever a connection wasn't to be had, or ended, or gave no answer. While leases are held, a loop
-    that doesn't run for `blocked_loop_ms` is told of in a warning (None: never).
+    `on_back` is called on `loop` when the daemon has answered on a connection after one that ended or wasn't to be had. While
+    leases are held, a loop that doesn't run for `blocked_loop_ms` is told of in a warning (None: never).
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class KeepAlive:
         *,
         hello: Hello,
         loop: asyncio.AbstractEventLoop,
-        on_trouble: Callable[[], None] = lambda: None,
+        on_back: Callable[[], None] = lambda: None,
         blocked_loop_ms: float | None = None,
     ) -> None:
         self._addresses = list(addresses)
@@ -77,7 +80,8 @@ class KeepAlive:
         self._hello = hello
         self._refused = 0  # Addresses in a row where the daemon didn't take this client.
         self._loop = loop
-        self._on_trouble = on_trouble
+        self._on_back = on_back
+        self._in_trouble = False
         self._loop_thread = threading.get_ident()
         self._watch = None if blocked_loop_ms is None else LoopWatch(blocked_loop_ms)
         self._thread: threading.Thread | None = None
@@ -153,11 +157,10 @@ class KeepAlive:
                         return
                 except (OSError, ConnectionLost, BadAddress, BadReply, DHPError) as error:
                     log.debug("keep-alive: %s; connecting anew", error)
-                    with contextlib.suppress(RuntimeError):  # The loop is closed.
-                        self._loop.call_soon_threadsafe(self._on_trouble)
                 except Exception:
                     log.exception("keep-alive: an error of its own; connecting anew")
                 finally:
+                    self._in_trouble = True
                     self._hang_up()
                 if self._waits(backoff.next_ms(at_most_ms=self._table.shortest_ttl_ms() * SHARE_OF_TTL)):
                     self._end()
@@ -192,9 +195,14 @@ class KeepAlive:
         self._socket = connected
         if self._over():
             raise _Stopped
+        connected.settimeout(HELLO_TIMEOUT_MS / 1000)
         heartbeats = Heartbeats(connected, self._table)
         heartbeats.join(self._hello)
         self._refused = 0
+        if self._in_trouble:
+            self._in_trouble = False
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._on_back)
         backoff.reset()
         heartbeats.beat(first=True)
         assert self._wake_out is not None

@@ -84,7 +84,7 @@ class Session:
             self.leases,
             hello=hello,
             loop=self.loop,
-            on_trouble=lambda: self.connection.ask_peer(),
+            on_back=lambda: self.connection.ask_peer(),
             blocked_loop_ms=blocked_loop_ms,
         )
         self.connection = Connection(

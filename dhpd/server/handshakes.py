@@ -11,6 +11,8 @@ from typing import Protocol
 
 from .passes import Passes, Worker
 
+MOST = 1_000
+"""So many are under way at most: each may hold 66 KB."""
 FEWEST = 16
 """So many may be under way however many connections there are."""
 SAY_AT_MOST, SAY_WITHIN_S = 10, 10.0
@@ -55,7 +57,7 @@ class Handshakes:
 
     def began(self, shaker: Shaker, peer: str) -> None:
         """A connection has come."""
-        while len(self._deadlines) >= max(FEWEST, self._most()):
+        while len(self._deadlines) >= max(FEWEST, min(MOST, self._most())):
             oldest = next(iter(self._deadlines))
             self.ended(oldest)
             oldest.give_up()

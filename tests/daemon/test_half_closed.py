@@ -65,7 +65,7 @@ def test_one_that_ends_its_input_while_its_answers_are_unread_loses_its_place_as
 
 def gone_quiet(daemon: InProcessDaemon) -> bool:
     """Returns once some connection takes no more."""
-    while not any(not one.writable.is_set() for one in list(daemon.desk.connections.values())):
+    while not any(not one.outbox.writable.is_set() for one in list(daemon.desk.connections.values())):
         time.sleep(0.001)
     return True
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon_process import DaemonProcess
+from tests.support.namespaces import Network, missing
 from tests.support.proxy import Proxy
 from tests.support.wire_client import WireClient
 
@@ -30,6 +31,16 @@ def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonPr
 def own_daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     """A daemon that is this test's own."""
     yield from running(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def network() -> Iterator[Network]:
+    """Three hosts; who stops their traffic mends it."""
+    why = missing()
+    if why is not None:
+        pytest.skip(f"needs network namespaces: {why}")
+    with Network() as made:
+        yield made
 
 
 @pytest.fixture

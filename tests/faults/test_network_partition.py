@@ -8,20 +8,11 @@ import pytest
 from tests.faults.test_network_silence import assert_a_full_lease
 from tests.support.client_worker import ClientWorker
 from tests.support.daemon_process import DaemonProcess
-from tests.support.namespaces import DAEMONS_HOST, Network, missing
+from tests.support.namespaces import DAEMONS_HOST, Network
 from tests.support.wire_client import WireClient
 
 TTL_MS = 1_000
 HOWS = pytest.mark.parametrize(("how", "flavour"), [("unplugged", "async"), ("dropped", "sync"), ("rejected", "async")])
-
-
-@pytest.fixture(scope="module")
-def network() -> Iterator[Network]:
-    why = missing()
-    if why is not None:
-        pytest.skip(f"needs network namespaces: {why}")
-    with Network() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that doesn't wait for the silent as long as it would in life."""
     monkeypatch.setattr("dhp_client.link.SILENCE_MS", 200)
     monkeypatch.setattr("dhp_client.connection.HELLO_TIMEOUT_MS", 200)
-    monkeypatch.setattr("dhp_client.keepalive.CONNECT_TIMEOUT_MS", 200)
+    monkeypatch.setattr("dhp_client.keepalive.HELLO_TIMEOUT_MS", 200)
     monkeypatch.setattr("dhp_client.heartbeats.LEAST_ANSWER_MS", 200)
 
 
@@ -116,6 +116,8 @@ async def test_a_daemon_that_vanished_without_a_word_is_found_again_before_the_l
             made = await client.dispatch("work", {})
             async with client.claim(kinds="work") as task:
                 await task.checkpoint({"page": 1})
+                begun_ms = task._hold.lease.deadline_ms
+                await until(lambda: task._hold.lease.deadline_ms > begun_ms, "the heartbeats have their connection")
                 proxy.silence()
                 await asyncio.to_thread(own_daemon.restart)
                 await until(lambda: proxy.swallowed)

@@ -7,20 +7,11 @@ import pytest
 
 from tests.support.client_worker import ClientWorker
 from tests.support.daemon_process import DaemonProcess
-from tests.support.namespaces import DAEMONS_HOST, Network, missing
+from tests.support.namespaces import DAEMONS_HOST, Network
 from tests.support.wire_client import WireClient
 
 VANISHED_MS = 1_500
 LONG_MS = 600_000
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    why = missing()
-    if why is not None:
-        pytest.skip(f"needs network namespaces: {why}")
-    with Network() as made:
-        yield made
 
 
 @pytest.fixture
@@ -52,8 +43,8 @@ def test_connections_of_a_host_that_vanished_are_gone_and_those_of_one_that_is_s
         empty = client.call("recover", worker="w", handoff=handoff, wait_ms=2 * VANISHED_MS)
         assert empty["handoff"] is None
         assert client.call("stats")["connections"] == 3
-        network.stop("dropped")
-        client.call("cancel", handoff=handoff)  # What is told to it is on its way, and never confirmed.
-        while (now := client.call("stats"))["connections"] > 1:
-            pass
+        with network.stopped("dropped"):
+            client.call("cancel", handoff=handoff)  # What is told to it is on its way, and never confirmed.
+            while (now := client.call("stats"))["connections"] > 1:
+                pass
         assert now["limits_hit"]["connections_vanished"] == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dhpd.server.handshakes import FEWEST, SAY_AT_MOST, SAY_WITHIN_S, Handshakes
+from dhpd.server.handshakes import FEWEST, MOST, SAY_AT_MOST, SAY_WITHIN_S, Handshakes
 from tests.security.authority import Authority, Identity
 from tests.security.conftest import encrypted, plain
 from tests.support.daemon_process import DaemonProcess
@@ -111,6 +111,12 @@ def test_where_there_are_too_many_the_oldest_goes() -> None:
     for peer in peers:
         loop.handshakes.began(peer, "a peer")
     assert [peer.given_up for peer in peers] == [True] * 6 + [False] * (FEWEST + 4)
+    loop.most = 1_000_000
+    more = [Peer(loop) for _ in range(MOST)]
+    for peer in more:
+        loop.handshakes.began(peer, "a peer")
+    assert len(loop.handshakes) == MOST
+    assert not any(peer.given_up for peer in more)
     loop.most = -3  # All places are taken: a few may still hear so.
     loop.handshakes.began(Peer(loop), "a peer")
     assert len(loop.handshakes) == FEWEST

@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,8 +26,9 @@ class ManyClients:
     def __init__(self, address: str, kind: str, count: int, *, ttl_ms: int) -> None:
         self.count = count
         command = [sys.executable, "-m", __name__, address, kind, str(count), str(ttl_ms)]
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True, cwd=ROOT
         )
 
     def __enter__(self) -> "ManyClients":
@@ -37,6 +39,7 @@ class ManyClients:
     ) -> None:
         self._process.kill()
         self._process.communicate()
+        self._stderr.close()
 
     def await_ready(self) -> None:
         assert self._said() == "ready"
@@ -59,7 +62,11 @@ class ManyClients:
 
     def _said(self) -> Any:
         assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            self._stderr.seek(0)
+            raise AssertionError(f"the clients' process has ended: {self._stderr.read()[-4_000:]}")
+        return json.loads(line)
 
 
 def all_back(crews: Iterable[ManyClients], since_s: float, *, within_s: float = 30.0) -> list[float]:
@@ -114,7 +121,10 @@ async def _run(address: str, kind: str, count: int, ttl_ms: int) -> None:
         return client, task
 
     async def saves(task: dhp_client.Task) -> bool:
-        await task.checkpoint({"saved": True})
+        try:
+            await task.checkpoint({"saved": True})
+        except dhp_client.LeaseLost:
+            return False
         return task.fence == 1
 
     held = await asyncio.gather(*(begin() for _ in range(count)))

@@ -90,12 +90,12 @@ def test_an_error_while_the_store_is_opened_again_only_puts_that_off(
         (Calls.TRUNCATE, "-wal", errno.EIO),
     ):
         for first in (1, 3):
-            with (
-                shim.fails(Calls.SYNC, "-wal", first=3, most=1) as trigger,
-                shim.fails(calls, path, error, first=first, most=2) as fault,
-            ):
-                stories.tell(client)
-                assert trigger.met
+            with shim.fails(calls, path, error, first=first, most=2) as fault:
+                # The sync that fails may be that of a take-over beside, after which the store needn't be opened again.
+                settled = daemon.stderr.count("the store is back")
+                while daemon.stderr.count("the store is back") == settled:
+                    with shim.fails(Calls.SYNC, "-wal", first=3, most=1):
+                        stories.tell(client)
                 assert fault.met or first > 1
     stories.assert_there(client)
     daemon.restart()
