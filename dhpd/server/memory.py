@@ -18,7 +18,9 @@ BASE_BYTES = 64 * MIB
 """The interpreter, the program, SQLite's caches, and the newest records that watchers are shown from memory."""
 CONNECTION_BYTES = 8 * 1024 + 2 * FREE_BYTES
 """Of which some 5 KiB are always there."""
-PLACE_BYTES = 1024
+TLS_BYTES = 32 * 1024
+"""Of a connection, where TLS is spoken: some 18 KiB of keys and buffers, and a record on its way."""
+PLACE_BYTES = 768
 """Of a request that waits, or of each kind of a claim that does."""
 HANDOFF_BYTES = 2560
 """Of a live one: some 1.3 KiB of facts and places in the indexes, and as much again of a lease with a nonce. Its payloads are on disk;
@@ -31,7 +33,7 @@ def bound_bytes(config: Config, live_handoffs: int) -> int:
     held = config.max_buffered_bytes + config.max_queued_bytes + in_the_making
     return (
         BASE_BYTES
-        + config.max_connections * CONNECTION_BYTES
+        + config.max_connections * (CONNECTION_BYTES + (TLS_BYTES if config.tls_cert is not None else 0))
         + 2 * held  # Each is there twice for a moment: as it came and taken apart, or as it was read and as it leaves.
         + config.max_unsent_bytes_in_all
         + config.max_waiting_in_all * PLACE_BYTES
