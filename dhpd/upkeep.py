@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from .server.clock import wall_ms
 from .server.directory import STORE_NAME
 from .store.backing_up import back_up, open_to_read
 from .store.checking import Checker
@@ -49,7 +50,7 @@ def check(file: Path) -> int:
 
 def backup(store: Path, target: Path) -> int:
     """Copies the store, and prints what the copy holds and how to use it; raises `StoreError`."""
-    done = back_up(store, target)
+    done = back_up(store, target, wall_ms())
     print(f"{target}: {done.handoffs} handoffs, up to position {done.head}, {done.size_bytes:,} bytes; checked.")
     print(f"To restore it, put it into an empty directory as {STORE_NAME}, and start dhpd with --data there.")
     return 0

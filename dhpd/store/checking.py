@@ -71,6 +71,11 @@ class Checker:
         self._first: dict[bytes, int] = {}
         self._forgotten: dict[bytes, int] = {}
 
+    @property
+    def handoffs(self) -> int:
+        """How many there are in the journal, once that was looked at: the table of facts may lack the newest ones."""
+        return len(self._first)
+
     def points(self) -> Iterator[Point]:
         """One after the other, each as soon as it was looked at; raises `sqlite3.Error` where the file can't be read at all."""
         self._db.execute("begin")  # One snapshot.
