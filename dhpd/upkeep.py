@@ -8,6 +8,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from dhp_protocol.printable import harmless
+
 from .server.clock import wall_ms
 from .server.directory import STORE_NAME
 from .store.backing_up import back_up, open_to_read
@@ -36,11 +38,11 @@ def check(file: Path) -> int:
             for point in Checker(db).points():
                 print(f"{'FAILED' if point.faults else 'ok':6}  {point.name}: {point.counted}", flush=True)
                 for fault in point.faults:
-                    print(f"        {fault}", flush=True)
+                    print(f"        {harmless(fault)}", flush=True)
                 if point.faults:
                     broken.append(point.name)
     except sqlite3.Error as error:
-        print(f"FAILED  file: it can't be read on: {error}", flush=True)
+        print(f"FAILED  file: it can't be read on: {harmless(str(error))}", flush=True)
         broken.append("file")
     for name in dict.fromkeys(broken):
         print(f"\nWhat to do ({name}): {REPAIR[name].replace('FILE', str(file))}")
