@@ -208,7 +208,7 @@ class Daemon:
     def _connection(self) -> Connection:
         return Connection(next(self._numbers), self._desk, self._commons)
 
-    def _encrypted_by(self, certificates: Certificates) -> Callable[[], asyncio.Protocol]:
+    def _encrypted_by(self, certificates: Certificates) -> Callable[[], asyncio.BaseProtocol]:
         """Makes what a TCP connection meets first where TLS is spoken."""
         config, loop = self._config, asyncio.get_running_loop()
 

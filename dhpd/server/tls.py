@@ -38,7 +38,8 @@ DRAIN_S = 1.0
 FIRST_BYTE = 0x16
 """Whoever speaks TLS begins with it."""
 
-_just_read = memoryview(bytearray(READ_BYTES))  # One for all connections: what is read is taken out before anything else is.
+# One for all connections: what is read is taken out before anything else is.
+_just_read = memoryview(bytearray(READ_BYTES))
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):

@@ -198,7 +198,9 @@ async def test_who_waits_for_an_explanation_is_not_in_the_way() -> None:
         await waiting
 
 
-def test_one_that_was_answered_takes_no_room_any_more(daemon: DaemonProcess, client: WireClient, connect: Connect) -> None:
+def test_one_that_was_answered_takes_no_room_any_more(
+    daemon: DaemonProcess, client: WireClient, connect: Connect
+) -> None:
     body = body_of(op="ping", traceparent="x" * 3 * MIB)
     long_ping = b"%d %b\n" % (len(body), body)
     client.send_bytes(long_ping)
