@@ -272,7 +272,7 @@ async def serve(
     """One daemon's life, from a held directory to SIGTERM or SIGINT."""
     try:
         store = await SqliteStore.open(
-            directory.store, power_safe=config.power_safe, ballast_bytes=config.ballast_bytes
+            directory.store, power_safe=config.power_safe, ballast_bytes=config.ballast_bytes, wall_ms=wall_ms()
         )
     except StoreError as error:
         raise CannotRun(str(error)) from None
