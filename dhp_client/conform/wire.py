@@ -70,6 +70,7 @@ class Wire:
         self._notes = notes or Notes()
         self._answer_within_ms = answer_within_ms
         self.socket = connect_blocking(address, answer_within_ms)
+        self.encrypted = isinstance(self.socket, ssl.SSLSocket)
         self._file = self.socket.makefile("rb")
 
     def __enter__(self) -> "Wire":
