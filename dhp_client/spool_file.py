@@ -105,8 +105,9 @@ class SpoolFile:
             self._close()
 
     def remove(self) -> None:
-        """Lets go of it and deletes it. Raises OSError where that can't be; then it is as it was."""
+        """Lets go of it and deletes it. Raises OSError where that can't be, also when closed: somebody else may have it by now."""
         with self._turn:
+            self._check_open()
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
             self._close()

@@ -142,6 +142,15 @@ def test_a_damaged_file_is_told_of_and_stays(spool: Spool, caplog: pytest.LogCap
     assert spool.all()[0].damaged
 
 
+def test_an_answer_that_comes_after_it_was_let_go_of_deletes_nothing(spool: Spool) -> None:
+    file = spool.keep(None, HEAD, entry(1))
+    file.close()
+    [taken] = spool.left_of(HANDOFF)
+    file.answered(Answered(seq=1, sha256="1" * 64))
+    spool.keep(taken, HEAD, entry(2))
+    assert len(contents_of(taken.path).waiting) == 2
+
+
 def test_what_was_let_go_of_takes_nothing_more(spool: Spool) -> None:
     file = spool.keep(None, HEAD, entry(1))
     file.close()

@@ -18,8 +18,8 @@ from dhp_client import sync
 from tests.support.daemon_process import DaemonProcess
 from tests.support.proxy import Proxy
 
-ROUNDS = int(os.environ.get("DHP_SPOOL_KILLS", "8"))
-"""Each takes about a second; hundreds are for who has changed the spool."""
+ROUNDS = int(os.environ.get("DHP_SPOOL_KILLS", "4"))
+"""`make check-spool` takes more."""
 
 WORKER = """
 import sys, dhp_client.sync
