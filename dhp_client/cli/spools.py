@@ -59,7 +59,7 @@ def drop(file: Path) -> None:
 @command("replay")
 @click.argument("folder", type=_FOLDER)
 async def replay(client: dhp_client.Client, settings: Settings, folder: Path) -> int:
-    """Send what dead workers left in FOLDER, where nobody has had the handoff since, and hand the work back.
+    """Send what dead workers left in FOLDER, where nobody was at work on it since, and hand the work back.
 
     Workers that have the same spool do so by themselves when they claim. Shows what is still there.
     """

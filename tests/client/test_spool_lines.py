@@ -116,27 +116,36 @@ def stored(seq: int, sha256: str) -> StoredCheckpoint:
 
 
 @pytest.mark.parametrize(
-    ("seq", "sha256", "ours"),
+    ("seq", "sha256", "sent"),
     [
-        (7, "7" * 64, True),
-        (8, "1" * 64, True),
-        (9, "2" * 64, True),
-        (8, "u" * 64, True),
-        (9, "u" * 64, False),
-        (8, "2" * 64, False),
-        (10, "2" * 64, False),
-        (6, "7" * 64, False),
-        (7, "8" * 64, False),
+        (7, "7" * 64, 0),
+        (8, "1" * 64, 1),
+        (9, "2" * 64, 4),
+        (8, "u" * 64, 0),
+        (9, "1" * 64, 1),
+        (10, "2" * 64, 4),
+        (9, "u" * 64, None),
+        (8, "2" * 64, None),
+        (11, "2" * 64, None),
+        (6, "7" * 64, None),
+        (7, "8" * 64, None),
     ],
 )
-def test_it_goes_on_only_from_a_checkpoint_of_its_own(seq: int, sha256: str, ours: bool) -> None:
-    assert contents_of(*LINES).goes_on_from(stored(seq, sha256)) is ours
+def test_it_goes_on_only_from_a_checkpoint_of_its_own(seq: int, sha256: str, sent: int | None) -> None:
+    assert contents_of(*LINES).sent_up_to(stored(seq, sha256)) == sent
+
+
+def test_what_was_given_up_before_it_leads_nothing_any_more_once_a_checkpoint_is_known_to_be_stored() -> None:
+    found = contents_of(*LINES, Answered(seq=8, sha256="1" * 64))
+    assert found.sent_up_to(stored(9, "2" * 64)) == 3
+    assert found.sent_up_to(stored(10, "2" * 64)) is None
+    assert found.sent_up_to(stored(9, "u" * 64)) is None
 
 
 def test_with_no_checkpoint_before_it_goes_on_only_from_none() -> None:
     none = Head(handoff="a" * 64, kind="k", worker="w", fence=1, seq=0, sha256=None, unanswered=[], at="", pid=1)
-    assert contents_of(none, state(1)).goes_on_from(None)
-    assert not contents_of(*LINES).goes_on_from(None)
+    assert contents_of(none, state(1)).sent_up_to(None) == 0
+    assert contents_of(*LINES).sent_up_to(None) is None
 
 
 def test_a_later_version_is_not_guessed_at() -> None:
