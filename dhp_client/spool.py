@@ -5,6 +5,7 @@ file is `spool_file`'s, what is done about what waits `spooling`'s.
 """
 
 import contextlib
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 
 from . import payload
 from .exceptions import NotSpooled
-from .spool_file import SpoolFile, lock, take
+from .spool_file import SpoolFile, lock, open_own, take
 from .spool_lines import Contents, Entry, Head, KeptCheckpoint, KeptResult, parsed, read
 
 MAX_SPOOL_BYTES = 256 * 1024 * 1024
@@ -106,12 +107,12 @@ class Spool:
 
 
 def _told(path: Path) -> Spooled | None:
-    try:
-        with path.open("rb") as opened:
-            in_use = not lock(opened.fileno(), tries=1)
-            data = opened.read()
-    except FileNotFoundError:
+    descriptor = open_own(path, os.O_RDONLY)
+    if descriptor is None:
         return None
+    with open(descriptor, "rb") as opened:
+        in_use = not lock(descriptor, tries=1)
+        data = opened.read()
     contents = read(data)
     if contents is None:
         if b"\n" not in data:
