@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dhp_protocol.printable import harmless
 
+from .server.clock import wall_ms
 from .server.directory import STORE_NAME
 from .store.backing_up import back_up, open_to_read
 from .store.checking import Checker
@@ -51,7 +52,7 @@ def check(file: Path) -> int:
 
 def backup(store: Path, target: Path) -> int:
     """Copies the store, and prints what the copy holds and how to use it; raises `StoreError`."""
-    done = back_up(store, target)
+    done = back_up(store, target, wall_ms())
     print(f"{target}: {done.handoffs} handoffs, up to position {done.head}, {done.size_bytes:,} bytes; checked.")
     print(f"To restore it, put it into an empty directory as {STORE_NAME}, and start dhpd with --data there.")
     return 0

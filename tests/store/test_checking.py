@@ -104,7 +104,8 @@ BREAKAGES = {
         "update meta set value = (select max(position) from journal where n = 1) where name = 'covered';"
         "delete from handoffs where number = (select max(position) from journal where n = 1)",
     ),
-    "numbers that can't be": ("numbers", "update meta set value = 1000000 where name = 'covered'"),
+    "a tail that is taken for covered": ("table of facts", "update meta set value = 1000000 where name = 'covered'"),
+    "an extension of nobody's lease": ("numbers", "insert into extensions select id, 99, 1 from handoffs limit 1"),
     "another schema": ("schema", "pragma user_version = 99"),
     "a record nested too deep": (
         "journal",
