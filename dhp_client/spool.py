@@ -16,7 +16,7 @@ import msgspec
 
 from . import payload
 from .exceptions import NotSpooled
-from .spool_file import SpoolFile, is_locked, lock, make_folder, take
+from .spool_file import SpoolFile, is_locked, lock, make_folder, open_own, take
 from .spool_lines import Contents, Entry, Head, KeptCheckpoint, KeptResult, parsed, read
 
 MAX_SPOOL_BYTES = 256 * 1024 * 1024
@@ -121,12 +121,12 @@ class Spool:
 
 
 def _told(path: Path) -> Spooled | None:
-    try:
-        with path.open("rb") as opened:
-            in_use = is_locked(opened.fileno())
-            data = opened.read()
-    except FileNotFoundError:
+    descriptor = open_own(path, os.O_RDONLY)
+    if descriptor is None:
         return None
+    with open(descriptor, "rb") as opened:
+        in_use = is_locked(descriptor)
+        data = opened.read()
     contents = read(data)
     if contents is None:
         if b"\n" not in data:

@@ -7,6 +7,7 @@ line says is `spool_lines`', which files there are `spool`'s.
 import contextlib
 import logging
 import os
+import stat
 import sys
 import threading
 import weakref
@@ -154,13 +155,12 @@ def take(path: Path) -> SpoolFile | None:
     """The file, locked, if something may be sent of what it holds and nobody has it. One that holds nothing is deleted: its
     process died while it made it.
     """
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
+    descriptor = open_own(path, os.O_RDWR)
+    if descriptor is None:
         return None
     try:
-        if lock(descriptor) and os.fstat(descriptor).st_nlink:  # Else whoever had it has just sent all of it.
-            data = path.read_bytes()
+        if lock(descriptor) and (found := os.fstat(descriptor)).st_nlink:  # Else who had it has just sent all of it.
+            data = os.pread(descriptor, found.st_size, 0)
             contents = read(data)
             if b"\n" not in data or (contents is not None and contents.empty):
                 path.unlink()
@@ -173,6 +173,22 @@ def take(path: Path) -> SpoolFile | None:
     finally:
         if descriptor >= 0:
             os.close(descriptor)
+    return None
+
+
+def open_own(path: Path, flags: int) -> int | None:
+    """A descriptor of the file; None where it isn't a plain one of this user's.
+
+    A link may lead anywhere, a pipe may never say anything, and what another user put there would be said in our name.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        return descriptor
+    os.close(descriptor)
     return None
 
 

@@ -241,9 +241,12 @@ def _checked(text: bytes, digest: bytes) -> Line | None:
     if text[: DIGEST_CHARS + 1] != _digest(digest, body) + b" ":
         return None
     try:
-        return _decode(body)
-    except msgspec.DecodeError:
+        line = _decode(body)
+        if isinstance(line, KeptCheckpoint | KeptSpend):
+            _usd(line.usd)
+    except (msgspec.DecodeError, RecursionError):
         return None
+    return line
 
 
 def _digest(digest: bytes, body: bytes) -> bytes:

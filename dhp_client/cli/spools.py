@@ -79,4 +79,4 @@ def _found(file: Path) -> Spooled:
     for one in Spool(file.parent).all():
         if Path(one.path) == file.absolute():
             return one
-    raise click.ClickException(f"{file} is no spool file.")
+    raise click.ClickException(f"{file} is no spool file of yours.")

@@ -1,11 +1,13 @@
 """What a spool file's bytes mean: whole lines count, a torn end doesn't, and nothing else is taken for either."""
 
+import hashlib
 import random
 
 import pytest
 from msgspec import Raw
 
 from dhp_client.spool_lines import (
+    DIGEST_CHARS,
     FIRST_DIGEST,
     Answered,
     Contents,
@@ -155,3 +157,19 @@ def test_a_later_version_is_not_guessed_at() -> None:
     found = read(file_of(later, state(1)))
     assert found is not None
     assert found.damaged
+
+
+UNUSABLE = {
+    "deeper than anybody reads": b'{"line":"complete","result":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "money that is no number": b'{"line":"spend","usd":"many","steps":1,"nonce":"n"}',
+    "money beyond every number": b'{"line":"spend","usd":1e999,"steps":1,"nonce":"n"}',
+}
+
+
+@pytest.mark.parametrize("body", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_line_that_no_client_wrote_is_damage_though_its_digest_fits(body: bytes) -> None:
+    data = file_of(HEAD, state(1))
+    digest = hashlib.sha256(contents_of(HEAD, state(1)).digest + body).hexdigest()[:DIGEST_CHARS].encode()
+    contents = read(data + digest + b" " + body + b"\n" + data)
+    assert contents is not None
+    assert (contents.damaged, len(contents.waiting)) == (True, 1)
