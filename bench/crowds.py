@@ -28,6 +28,8 @@ IN_FLIGHT = 300
 LONG_MS = 600_000
 KINDS = [f"k{number}" for number in range(64)]
 SETTLE_S = 2.0
+ENVIRONMENT = {"DHPD_MAX_WAITING_IN_ALL": "10000000"}
+"""So that as many may wait as it takes."""
 
 
 class Pinger:
@@ -219,7 +221,7 @@ def main(names: list[str]) -> int:
     print(f"{'whole':>9} {'median':>8} {'p99':>8} {'worst':>8}  ms while")
     for name in names or CASES:
         with tempfile.TemporaryDirectory(prefix="dhp-crowds-") as folder, ExitStack() as stack:
-            daemon = stack.enter_context(DaemonProcess(Path(folder) / "data"))
+            daemon = stack.enter_context(DaemonProcess(Path(folder) / "data", env=ENVIRONMENT))
             client = stack.enter_context(WireClient(daemon.tcp))
             act = CASES[name](daemon, client, stack)
             pinger = Pinger(daemon.tcp)

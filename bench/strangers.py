@@ -299,9 +299,9 @@ ABUSES: dict[str, Abuse] = {
     "huge-counts": Abuse(20, MIB, b"9999999999 {}\n" * 100 + b"99999999999999 {}\n", new_per_s=50),
     "deaf": Abuse(100, MIB // 32, asks("stats") + asks("list") + asks("history", handoff="0" * 64)),
     "deaf-watchers": Abuse(100, MIB // 128, asks("watch", after=0)),
-    "unfinished": Abuse(60, 32 * MIB, LONG_FRAME),
-    "unfinished-lines": Abuse(60, 32 * MIB, b'{"op":"ping","x":"' + b"x" * 8_000_000),
-    "waits": Abuse(100, MIB // 4, asks("claim", worker="w", kinds=[f"k{n}" for n in range(64)], wait_ms=LONG_MS)),
+    "unfinished": Abuse(60, 16 * MIB, LONG_FRAME),
+    "unfinished-lines": Abuse(60, 16 * MIB, b'{"op":"ping","x":"' + b"x" * 8_000_000),
+    "waits": Abuse(100, MIB // 8, asks("claim", worker="w", kinds=[f"k{n}" for n in range(64)], wait_ms=LONG_MS)),
 }
 
 

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 import click
 
+from dhp_protocol.printable import harmless
+
 from . import __version__
 from .config import Config, ConfigError, environment, load_config
 
@@ -163,5 +165,5 @@ def _settings(file: Path | None, flags: dict[str, Any]) -> Config:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    print(f"dhpd: {message}", file=sys.stderr)
+    print(f"dhpd: {harmless(message)}", file=sys.stderr)
     sys.exit(code)

@@ -74,9 +74,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per connection: what those requests are long, at most, and one frame more."""
     max_waiting_requests: Positive = Limits().max_waiting_requests
     """Per connection: claims, results and approvals that wait."""
-    max_waiting_in_all: Positive = 131_072
+    max_waiting_in_all: Positive = 262_144
     """Of those, all connections together; a claim counts once for each of its kinds."""
-    max_unsent_bytes: Positive = Limits().max_unsent_bytes
+    max_unsent_bytes: Annotated[int, Meta(ge=1, le=1024 * 1024 * 1024)] = Limits().max_unsent_bytes
     """Per connection: beyond it, nothing more is read from the peer until it reads."""
     max_buffered_bytes: Positive = 128 * 1024 * 1024
     """In all: input that isn't whole yet, or isn't answered, but for 16 KiB of each connection."""

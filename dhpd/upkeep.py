@@ -8,6 +8,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from dhp_protocol.printable import harmless
+
+from .server.clock import wall_ms
 from .server.directory import STORE_NAME
 from .store.backing_up import back_up, open_to_read
 from .store.checking import Checker
@@ -35,11 +38,11 @@ def check(file: Path) -> int:
             for point in Checker(db).points():
                 print(f"{'FAILED' if point.faults else 'ok':6}  {point.name}: {point.counted}", flush=True)
                 for fault in point.faults:
-                    print(f"        {fault}", flush=True)
+                    print(f"        {harmless(fault)}", flush=True)
                 if point.faults:
                     broken.append(point.name)
     except sqlite3.Error as error:
-        print(f"FAILED  file: it can't be read on: {error}", flush=True)
+        print(f"FAILED  file: it can't be read on: {harmless(str(error))}", flush=True)
         broken.append("file")
     for name in dict.fromkeys(broken):
         print(f"\nWhat to do ({name}): {REPAIR[name].replace('FILE', str(file))}")
@@ -49,7 +52,7 @@ def check(file: Path) -> int:
 
 def backup(store: Path, target: Path) -> int:
     """Copies the store, and prints what the copy holds and how to use it; raises `StoreError`."""
-    done = back_up(store, target)
+    done = back_up(store, target, wall_ms())
     print(f"{target}: {done.handoffs} handoffs, up to position {done.head}, {done.size_bytes:,} bytes; checked.")
     print(f"To restore it, put it into an empty directory as {STORE_NAME}, and start dhpd with --data there.")
     return 0

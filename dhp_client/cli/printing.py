@@ -3,7 +3,6 @@
 Pure. What programs read (`--json`) is the replies' own members, not this.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,14 +23,6 @@ _COMMON = ("n", "position", "type", "at", "fence")
 def json_line(value: Any) -> str:
     """One line of JSON."""
     return msgspec.json.encode(value).decode()
-
-
-def harmless(text: str) -> str:
-    """The text with everything that a terminal obeys, or shows otherwise than it is, escaped as JSON escapes it.
-
-    What a worker asks a person about is a worker's text; JSON stays the same JSON.
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def error_line(error: Exception) -> str:

@@ -12,9 +12,10 @@ import click
 import msgspec
 
 from dhp_protocol.limits import MAX_NAME_CHARS
+from dhp_protocol.printable import harmless
 
 from ..trust import Trust, trust_from
-from .printing import harmless, json_line
+from .printing import json_line
 
 OK, FAILED, USAGE, UNREACHABLE, NOT_YET, INTERRUPTED = 0, 1, 2, 3, 4, 130
 

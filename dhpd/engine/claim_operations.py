@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from dhp_protocol.errors import Draining, InvalidRequest
+from dhp_protocol.errors import InvalidRequest
 from dhp_protocol.messages import Claim, Fail, Recover, Release
 from dhp_protocol.replies import FailReply, NothingToClaim, ReleaseReply
 
@@ -14,6 +14,7 @@ from .roles import check_worker
 from .scarcity import check_room
 from .serving import claim_lookup
 from .settling import Settling
+from .telling import draining
 from .waiting import Address, ClaimWaiter
 
 
@@ -118,7 +119,3 @@ def fail(core: Settling, request: Fail, to: Address, now: Now) -> None:
     if not duplicate:
         facts = core.change(facts.id, facts, decide_fail(facts, request, core.chance(), now), now)
     core.reply(to, FailReply(status=facts.status, duplicate=duplicate), facts)
-
-
-def draining() -> Draining:
-    return Draining("The daemon is draining and takes no new work: use another one, or try again later.")

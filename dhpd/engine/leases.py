@@ -173,8 +173,12 @@ class Leases:
             self._deadlines.add(lease)
 
     def shorten(self, lease: Lease, now_ms: int, grace_ms: int) -> None:
-        """Its session is gone: it ends when the grace does."""
-        if lease.live(now_ms):
+        """Its session is gone: it ends when the grace does.
+
+        Not so a lease that nobody has renewed since a restart: where a crowd comes back at once, a connection that ends may only
+        have been one try among several. It runs to the end of its extension.
+        """
+        if lease.live(now_ms) and not lease.extension_open:
             lease.grace_end_ms = now_ms + grace_ms
             lease.away_since_ms = now_ms
             self._move(lease)

@@ -69,7 +69,7 @@ class Serving(Core):
         while self.ledger.freed:
             freed = {handoff: self.ledger.get(handoff) for handoff in self.ledger.freed}
             self.ledger.freed.clear()
-            if self.draining or not self.available or self.disk_full:
+            if not self._gives_out():
                 return  # What waits is served when the store takes it again, in full (`serve_all`).
             free = (facts for facts in freed.values() if facts is not None)
             present = [facts for facts in free if self.ledger.claimable(facts, now.wall_ms)]
@@ -81,7 +81,7 @@ class Serving(Core):
 
     def serve_all(self, now: Now) -> None:
         """Serves every waiter that can be: what was freed meanwhile may have been passed over."""
-        for waiter in self.waiting.every_claim() if not self.disk_full else ():
+        for waiter in self.waiting.every_claim() if self._gives_out() else ():
             if self._gone(waiter.connection):
                 continue
             if waiter.handoff is not None:
@@ -93,6 +93,10 @@ class Serving(Core):
             if not waiter.only_orphaned or facts.status == ORPHANED:
                 self._serve(facts, waiter, now)
         self.ledger.freed.clear()
+
+    def _gives_out(self) -> bool:
+        """Whether anything is granted at present."""
+        return self.available and not self.draining and not self.disk_full
 
     def _serve(self, facts: Handoff, waiter: ClaimWaiter, now: Now) -> None:
         self.waiting.remove(waiter)

@@ -8,12 +8,12 @@ from dhp_protocol.messages import Drain, Goodbye, Heartbeat, Hello, Ping
 from dhp_protocol.replies import DrainingEvent, DrainReply, Empty, HeartbeatReply, HelloReply, NothingToClaim
 
 from .backlog import Steps
-from .claim_operations import draining
 from .facts import RUNNING
 from .moments import Now
 from .roles import may_hold
 from .sessions import Session, disconnect_grace_ms
 from .settling import SETTLED_AT_ONCE, Settling
+from .telling import draining
 from .views import rfc3339
 from .waiting import Address
 

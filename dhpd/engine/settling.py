@@ -16,6 +16,7 @@ from .moments import Now
 from .records import Cancelled, Claimed, Completed, Dead, Entry, Failed, Forgotten, Orphaned, Released, Suspended
 from .roles import may_claim, not_a_worker
 from .serving import NONCE_KEPT_MS, Serving
+from .telling import draining
 from .waiting import ApprovalWaiter, ClaimWaiter, Waiter
 
 FLUSH_AFTER_MS = 1_000
@@ -233,6 +234,8 @@ class Settling(Serving):
         elif isinstance(waiter, ApprovalWaiter) and (facts is None or waiter.approval not in (facts.approvals or {})):
             sentence = "The approval waited for could not be kept: ask for it again."
             self.reply(waiter.address, StoreUnavailable(sentence))
+        elif isinstance(waiter, ClaimWaiter) and self.draining:
+            self.reply(waiter.address, draining())
         elif isinstance(waiter, ClaimWaiter) and not may_claim(waiter.address.caller):
             self.reply(waiter.address, not_a_worker())
         elif self.sessions.of(waiter.address.connection) is None:

@@ -1,11 +1,11 @@
-"""What those hear who have waited for one handoff.
+"""What those hear who have waited for one handoff, and who asks for work that isn't given out any more.
 
 Owns the answers. Does not own when they are given (`core`), nor who waits (`waiting`). Pure.
 """
 
 from msgspec import Struct
 
-from dhp_protocol.errors import DHPError, NotFound
+from dhp_protocol.errors import DHPError, Draining, NotFound
 from dhp_protocol.replies import DecisionReply, ResultReply
 
 from .approvals import decision_of
@@ -49,3 +49,8 @@ def result_of(facts: Handoff) -> ResultReply | ResultLookup:
     if facts.status == DEAD and facts.refused_position:
         return ResultLookup(facts.refused_position, DEAD)
     return ResultReply(status=facts.status)
+
+
+def draining() -> Draining:
+    """The answer to whoever asks for new work, or waits for it."""
+    return Draining("The daemon is draining and takes no new work: use another one, or try again later.")

@@ -8,7 +8,6 @@ from dhp_protocol.replies import CancelledEvent, CompleteReply, DispatchReply, E
 
 from .backlog import Steps
 from .budget_operations import note_activity, refuse_at_a_cap, spend_with_ancestors
-from .claim_operations import draining
 from .dispatching import PreparedDispatch, decide_ack, decide_cancel, decide_dispatch
 from .facts import RUNNING, Handoff
 from .moments import Now
@@ -17,6 +16,7 @@ from .roles import check_parent
 from .scarcity import check_room
 from .settling import Settling
 from .spending import Amounts
+from .telling import draining
 from .waiting import Address
 from .writing import decide_checkpoint, decide_complete
 

@@ -26,7 +26,7 @@ from .tls import CERTIFICATE_NAME
 DRAIN_S = 1.0
 """How long a connection that is closed after an answer is still read from, so that the answer arrives."""
 UNREAD_S = 30.0
-"""How long a peer that has ended its input may leave its answers unread."""
+"""How long a peer that has ended its input may take nothing of its answers."""
 LONG_READ_BYTES = 64 * 1024
 """A read of so many bytes always lines up: the loop would read on for as long as the peer sends."""
 
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.outbox.paused()
         self._consider_reading()
-        self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
+        self._unread = self._after_unread_s(self._left_unread)
 
     def resume_writing(self) -> None:
         if self._unread is not None:
@@ -287,15 +287,29 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    def _left_unread(self) -> None:
-        """A peer that is there may read when it likes; one that won't send anything more is given up."""
+    def _after_unread_s(self, look: Callable[[int], None]) -> asyncio.TimerHandle:
+        """Has `look` called after `UNREAD_S`, with how much had left by now."""
+        return asyncio.get_running_loop().call_later(UNREAD_S, look, self.outbox.gone_bytes())
+
+    def _left_unread(self, gone_bytes: int) -> None:
+        """A peer that is there may read when it likes; one that won't send anything more is given up, unless it reads on."""
         if self._transport is None:
             return
         # While answers lie unread nothing is read either, so the end of its input may not have been seen.
-        if self._input_ended or self.closing or has_ended(self._transport.get_extra_info("socket")):
+        ended = self._input_ended or self.closing or has_ended(self._transport.get_extra_info("socket"))
+        if ended and self.outbox.gone_bytes() <= gone_bytes:
             self._transport.abort()
         else:
-            self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._left_unread)
+            self._unread = self._after_unread_s(self._left_unread)
+
+    def _left_unread_at_the_end(self, gone_bytes: int) -> None:
+        """All has been said, and waits for the peer to read it, as slowly as it can."""
+        if self._transport is None:
+            return
+        if self.outbox.gone_bytes() <= gone_bytes:
+            self._transport.abort()
+        else:
+            self._last_moment = self._after_unread_s(self._left_unread_at_the_end)
 
     def _end_when_answered(self) -> None:
         intake = self._intake
@@ -313,17 +327,17 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing() or self._ended:
             return
         self._ended = True
-        loop = asyncio.get_running_loop()
-        wait_s = UNREAD_S if self._input_ended else DRAIN_S
         if self._input_ended:
             transport.close()
-        else:
-            self.closing = True
-            self._consider_reading()
-            if transport.can_write_eof():
-                transport.write_eof()
+            if self._last_moment is None:
+                self._last_moment = self._after_unread_s(self._left_unread_at_the_end)
+            return
+        self.closing = True
+        self._consider_reading()
+        if transport.can_write_eof():
+            transport.write_eof()
         if self._last_moment is None:
-            self._last_moment = loop.call_later(wait_s, transport.abort)
+            self._last_moment = asyncio.get_running_loop().call_later(DRAIN_S, transport.abort)
 
 
 def _no_room() -> Overloaded:

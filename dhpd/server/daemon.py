@@ -208,7 +208,7 @@ class Daemon:
     def _connection(self) -> Connection:
         return Connection(next(self._numbers), self._desk, self._commons)
 
-    def _encrypted_by(self, certificates: Certificates) -> Callable[[], asyncio.Protocol]:
+    def _encrypted_by(self, certificates: Certificates) -> Callable[[], asyncio.BaseProtocol]:
         """Makes what a TCP connection meets first where TLS is spoken."""
         config, loop = self._config, asyncio.get_running_loop()
 
@@ -272,7 +272,7 @@ async def serve(
     """One daemon's life, from a held directory to SIGTERM or SIGINT."""
     try:
         store = await SqliteStore.open(
-            directory.store, power_safe=config.power_safe, ballast_bytes=config.ballast_bytes
+            directory.store, power_safe=config.power_safe, ballast_bytes=config.ballast_bytes, wall_ms=wall_ms()
         )
     except StoreError as error:
         raise CannotRun(str(error)) from None

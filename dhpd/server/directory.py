@@ -94,13 +94,17 @@ def _make_private(directory: Path) -> None:
         )
     directory.chmod(0o700)
     for entry in os.scandir(directory):
-        found = entry.stat(follow_symlinks=False)
-        if not entry.name.startswith(OWN_PREFIX):
-            continue
-        if found.st_uid != mine:
-            raise DirectoryInUse(f"{entry.path} is another user's ({found.st_uid}): look at it, and remove it.")
-        if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
-            os.chmod(entry.path, 0o600)
+        if entry.name.startswith(OWN_PREFIX):
+            with suppress(FileNotFoundError):  # A daemon that is just ending takes some of them along.
+                _make_file_private(entry, mine)
+
+
+def _make_file_private(entry: "os.DirEntry[str]", mine: int) -> None:
+    found = entry.stat(follow_symlinks=False)
+    if found.st_uid != mine:
+        raise DirectoryInUse(f"{entry.path} is another user's ({found.st_uid}): look at it, and remove it.")
+    if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
+        os.chmod(entry.path, 0o600)
 
 
 def _read_pid(lock: Path) -> str:

@@ -92,7 +92,7 @@ def _is_loopback(place: str) -> bool:
 
 
 async def listen(
-    address: UnixAddress | TcpAddress, protocol: Callable[[], asyncio.Protocol], *, tls: bool = False
+    address: UnixAddress | TcpAddress, protocol: Callable[[], asyncio.BaseProtocol], *, tls: bool = False
 ) -> tuple[asyncio.Server, list[str]]:
     """Opens the address; gives the server, and its addresses as a client takes them. Raises `AddressTaken`.
 

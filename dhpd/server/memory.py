@@ -18,6 +18,8 @@ BASE_BYTES = 64 * MIB
 """The interpreter, the program, SQLite's caches, and the newest records that watchers are shown from memory."""
 CONNECTION_BYTES = 8 * 1024 + 2 * FREE_BYTES
 """Of which some 5 KiB are always there."""
+TLS_BYTES = 96 * 1024
+"""Of a connection that speaks it, beside those; some 17 KiB are always there, and the rest once much has come and gone."""
 PLACE_BYTES = 1024
 """Of a request that waits, or of each kind of a claim that does."""
 HANDOFF_BYTES = 2560
@@ -28,10 +30,11 @@ labels, effects and approvals come on top, as long as they are."""
 def bound_bytes(config: Config, live_handoffs: int) -> int:
     """The most that the process takes with so many live handoffs, whatever its peers do."""
     in_the_making = (PAGES_AT_ONCE + SMALL_AT_ONCE) * max(config.max_state_bytes, config.max_result_bytes, MIB)
+    connection_bytes = CONNECTION_BYTES + (0 if config.tls_cert is None else TLS_BYTES)
     held = config.max_buffered_bytes + config.max_queued_bytes + in_the_making
     return (
         BASE_BYTES
-        + config.max_connections * CONNECTION_BYTES
+        + config.max_connections * connection_bytes
         + 2 * held  # Each is there twice for a moment: as it came and taken apart, or as it was read and as it leaves.
         + config.max_unsent_bytes_in_all
         + config.max_waiting_in_all * PLACE_BYTES

@@ -27,6 +27,7 @@ class Outbox:
         self._room = commons.unsent
         self._transport: asyncio.Transport | None = None
         self._unsent_bytes = 0
+        self._written_bytes = 0
 
     def open(self, transport: asyncio.Transport, max_unsent_bytes: int) -> None:
         """From now on there is somewhere to write to."""
@@ -39,7 +40,12 @@ class Outbox:
         self.frames.clear()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+            self._written_bytes += len(data)
             self.measure()
+
+    def gone_bytes(self) -> int:
+        """How much has left since the beginning: it grows as long as the peer reads."""
+        return self._written_bytes - (self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
     def measure(self) -> None:
         """Takes note of how much lies unsent at this moment."""

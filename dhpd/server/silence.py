@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 LOOK_EVERY_S = 1.0
+SHORTEST_LOOK_S = 0.05
+"""However short a time is set: a look at very many connections takes milliseconds."""
 PROGRESS_BYTES = 64 * 1024
 """An unfinished frame that grew by so much in its time has that time anew: the slowest that is waited for."""
 SPARED_S = 1.0
@@ -62,7 +64,9 @@ class Silence:
         self._idle_s = config.idle_ms / 1000
         self._frame_s = config.frame_within_ms / 1000
         self._vanished_ms = config.vanished_ms
-        self._every_s = min(LOOK_EVERY_S, self._idle_s / 4, self._frame_s / 4, config.vanished_ms / 4000)
+        shortest_s = min(self._idle_s, self._frame_s, config.vanished_ms / 1000)
+        self.every_s = max(SHORTEST_LOOK_S, min(LOOK_EVERY_S, shortest_s / 4))
+        """So often is looked."""
         self.opened: Opened
         """Who knows what is open; there is nobody before the start."""
         self._connections: dict[int, Connection] = {}
@@ -123,7 +127,7 @@ class Silence:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(self.every_s)
             self.look()
             await self._look_at_hosts()
 
@@ -206,7 +210,9 @@ def _displaced() -> Overloaded:
 
 
 def _unfinished(frame_s: float) -> BadFrame:
-    return BadFrame(
+    error = BadFrame(
         f"This frame didn't come to its end within {_seconds(frame_s)}, at {PROGRESS_BYTES} bytes in that time at least: "
         "send it again, whole."
     )
+    error.retry = "now"  # Its sender may have been stopped, or cut off, and means well.
+    return error

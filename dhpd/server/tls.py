@@ -27,6 +27,8 @@ CERTIFICATE_NAME = "certificate_name"
 """Under this `get_extra_info` has the name in the peer's certificate; None where none was asked for."""
 RECORD_BYTES = 16 * 1024
 """What one TLS record holds at most."""
+READ_BYTES = 32 * 1024
+"""So much is read at once. What OpenSSL has once held on its way in or out it keeps room for as long as the connection lives."""
 DECRYPT_S = 0.0005
 """So long is decrypted at once, and one record more: a peer may send many that hold a byte each."""
 ENCRYPT_BYTES = 64 * 1024
@@ -36,8 +38,11 @@ DRAIN_S = 1.0
 FIRST_BYTE = 0x16
 """Whoever speaks TLS begins with it."""
 
+# One for all connections: what is read is taken out before anything else is.
+_just_read = memoryview(bytearray(READ_BYTES))
 
-class TlsTransport(asyncio.Transport, asyncio.Protocol):
+
+class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """To the TCP connection a protocol, to the connection's own protocol, made by `make` when the handshake is done, a transport."""
 
     def __init__(
@@ -84,7 +89,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._peer = str(peer[0])
         self._handshakes.began(self, self._peer)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _just_read
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = _just_read[:nbytes]
         if self._deaf:
             return
         if self._above is not None:
@@ -298,17 +307,17 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         try:
             while self._unencrypted and room_bytes > 0 and self._raw_writes:
                 first = self._unencrypted[0]
-                sent = self._tls.write(first[:room_bytes])
+                sent = self._tls.write(first[:RECORD_BYTES])
                 room_bytes -= sent
                 self._unencrypted_bytes -= sent
                 if sent < len(first):
                     self._unencrypted[0] = first[sent:]
                 else:
                     self._unencrypted.popleft()
+                self._flush()
         except ssl.SSLError:
             self._raw.abort()
             return
-        self._flush()
         if not self._unencrypted:
             self._finish_output()
         elif self._raw_writes:

@@ -1,7 +1,7 @@
 """A copy of a store, taken while a daemon writes to it, that another daemon can start from.
 
-Owns how the copy is made whole (one snapshot, checked, synced, put there under its name at once), and that fences given out after
-it was taken stay void where it is restored. Does not own when copies are taken, or how many are kept.
+Owns how the copy is made whole: one snapshot, checked, synced, put there under its name at once. Does not own when copies are
+taken, or how many are kept; nor what a start makes of one (`restoring`).
 """
 
 import os
@@ -11,20 +11,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from dhp_protocol.limits import MAX_SAFE_INTEGER
-
-from . import schema
 from .backend import StoreError
+from .ballast import free_bytes
 from .checking import Checker, Point
 from .connecting import head_of
-from .loading import meta
-from .rows import decode_facts
-
-SPARE_FENCES = 2**32
-"""So many claims of one handoff may come after the backup, and a restored store will still be above them."""
-
-_FENCES = "select json_extract(body, '$.fence') from journal where position > ?"
-_SET_META = "insert or replace into meta values (?, ?)"
+from .restoring import mark
 
 
 class BackedUp(Struct, frozen=True):
@@ -47,8 +38,8 @@ def open_to_read(file: Path) -> sqlite3.Connection:
         raise StoreError(f"{file} can't be opened: {error}.") from error
 
 
-def back_up(store: Path, target: Path) -> BackedUp:
-    """Copies the store in the file `store` to a new file `target`; raises `StoreError`, and then leaves nothing there."""
+def back_up(store: Path, target: Path, wall_ms: int) -> BackedUp:
+    """Copies the store in the file `store` to a new file `target`, at the time `wall_ms`; raises `StoreError`, and then leaves nothing there."""
     draft = target.with_name(target.name + ".partial")
     if target.exists():
         raise StoreError(f"{target} is there already: choose another name, a backup overwrites nothing.")
@@ -60,38 +51,32 @@ def back_up(store: Path, target: Path) -> BackedUp:
         raise StoreError(f"{draft} can't be written: {error.strerror}.") from None
     try:
         with closing(open_to_read(store)) as source, closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+            _check_room(source, target)
             source.backup(copy)  # In one step: one snapshot, whatever is committed meanwhile.
             copy.execute("pragma journal_mode = delete")  # One file is easier to carry than three.
             copy.execute("pragma synchronous = full")
-            broken = [point for point in Checker(copy).points() if point.faults]
+            checker = Checker(copy)
+            broken = [point for point in checker.points() if point.faults]
             if broken:
                 raise StoreError(_not_whole(store, broken))
-            _lift_fences(copy)
-            done = BackedUp(head_of(copy), _count(copy), draft.stat().st_size)
+            mark(copy, wall_ms)
+            done = BackedUp(head_of(copy), checker.handoffs, draft.stat().st_size)
         _put_in_place(draft, target)
         return done
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"The backup to {target} failed: {error}.") from error
     finally:
-        draft.unlink(missing_ok=True)
+        for left in (draft, draft.with_name(draft.name + "-journal")):  # SQLite keeps its own where a disk ran full.
+            left.unlink(missing_ok=True)
 
 
-def _lift_fences(db: sqlite3.Connection) -> None:
-    """Invariant 1 across a restore: who claimed after the backup was taken isn't known to it, and must not be taken for a later holder."""
-    highest = max(meta(db, "purged_fence"), meta(db, "fence_floor"))
-    for (facts,) in db.execute("select facts from handoffs"):
-        highest = max(highest, decode_facts(facts).fence)
-    for (fence,) in db.execute(_FENCES, (meta(db, "covered"),)):
-        highest = max(highest, fence)
-    floor = min(highest + SPARE_FENCES, MAX_SAFE_INTEGER // 2) if highest < MAX_SAFE_INTEGER // 2 else highest
-    db.execute("begin immediate")
-    for name in ("purged_fence", "fence_floor"):
-        db.execute(_SET_META, (name, floor))
-    db.execute("commit")
-
-
-def _count(db: sqlite3.Connection) -> int:
-    return sum(count for _, count in db.execute(schema.COUNTS))
+def _check_room(source: sqlite3.Connection, target: Path) -> None:
+    """A copy that fills the disk would take the daemon's last room there, and come to nothing."""
+    size_bytes = 1
+    for pragma in ("page_count", "page_size"):
+        size_bytes *= source.execute(f"pragma {pragma}").fetchone()[0]
+    if (free := free_bytes(target.parent)) < size_bytes:
+        raise StoreError(f"The copy takes {size_bytes:,} bytes, and there is room for {free:,} at {target}.")
 
 
 def _put_in_place(draft: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ daemon and on a backup alike. Doesn't mend: what to do is said by whoever asked 
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 import msgspec
@@ -36,10 +37,15 @@ from .rows import decode_facts, facts_row
 MAX_FAULTS = 20
 """Of each point so many are told: a broken page breaks thousands of records."""
 
+_UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError, OverflowError, TypeError, AttributeError)
+"""What a file raises, while it is read, that holds what no dhpd wrote."""
+
 _JOURNAL = "select position, handoff, n, seq, prev, anchor, body, payload from journal order by position"
 _TABLE = (
     "select number, id, status, kind, holder, facts, parent, acked_at_ms, prune_below from handoffs order by number"
 )
+
+_SHAPE = "select type, name, sql from sqlite_schema where sql is not null"
 
 _FACTS = 5
 """The column."""
@@ -71,6 +77,11 @@ class Checker:
         self._first: dict[bytes, int] = {}
         self._forgotten: dict[bytes, int] = {}
 
+    @property
+    def handoffs(self) -> int:
+        """How many there are in the journal, once that was looked at: the table of facts may lack the newest ones."""
+        return len(self._first)
+
     def points(self) -> Iterator[Point]:
         """One after the other, each as soon as it was looked at; raises `sqlite3.Error` where the file can't be read at all."""
         self._db.execute("begin")  # One snapshot.
@@ -79,10 +90,19 @@ class Checker:
             version = self._version()
             yield version
             if not version.faults:
-                for look in (self._journal, self._table, self._tail, self._numbers):
-                    yield look()
+                yield self._looked_at("journal", self._journal)
+                yield self._looked_at("table of facts", self._table)
+                yield self._looked_at("tail", self._tail)
+                yield self._looked_at("numbers", self._numbers)
         finally:
             self._db.execute("rollback")
+
+    def _looked_at(self, name: str, look: Callable[[], Point]) -> Point:
+        """The point of that name; where a value of another type than its column's stops the look, that is what is wrong."""
+        try:
+            return look()
+        except _UNREADABLE as error:
+            return _point(name, "it can't be read on", [f"it holds what no dhpd wrote: {error!r}"])
 
     def _file(self) -> Point:
         told = [row[0] for row in self._db.execute("pragma integrity_check(20)")]
@@ -94,7 +114,9 @@ class Checker:
         (version,) = self._db.execute("pragma user_version").fetchone()
         if application_id != schema.APPLICATION_ID:
             return _point("schema", "of another program", ["this is no store of dhpd"])
-        faults = [] if version == schema.VERSION else [f"schema {version}, where this dhpd knows {schema.VERSION}"]
+        faults = [f"schema {version}, where this dhpd knows {schema.VERSION}"]
+        if version == schema.VERSION:
+            faults = _shape_faults(_shape(self._db))
         return _point("schema", f"version {version}", faults)
 
     def _journal(self) -> Point:
@@ -104,7 +126,7 @@ class Checker:
             records += 1
             try:
                 record = decode_record(body)
-            except msgspec.MsgspecError as error:
+            except _UNREADABLE as error:
                 faults.append(f"position {position}, {handoff.hex()}: the record can't be read: {error}")
                 continue
             wrong = self._record_fault(position, handoff, n, seq, prev, anchor, record, payload)
@@ -158,13 +180,11 @@ class Checker:
             rows += 1
             missing.discard(row[1])
             try:
-                facts = decode_facts(row[5])
-            except msgspec.MsgspecError as error:
-                faults.append(f"{row[1].hex()}: its facts can't be read: {error}")
-                continue
-            wrong = self._facts_fault(facts, row, covered)
+                wrong = self._facts_fault(decode_facts(row[5]), row, covered)
+            except _UNREADABLE as error:
+                wrong = f"its facts can't be read: {error}"
             if wrong is not None:
-                faults.append(f"{facts.id}: {wrong}")
+                faults.append(f"{row[1].hex()}: {wrong}")
         faults += [f"{handoff.hex()}: it is in the journal, and not in the table" for handoff in sorted(missing)]
         return _point("table of facts", f"{rows} handoffs", faults)
 
@@ -216,18 +236,33 @@ class Checker:
                     faults.append(f"position {position}, {handoff}: it can't follow what is known before it")
                 else:
                     facts[handoff] = apply(before, entry)
-            except (AssertionError, KeyError, TypeError, msgspec.MsgspecError) as error:
+            except (AssertionError, KeyError, *_UNREADABLE) as error:
                 faults.append(f"position {position}, {handoff}: it can't be replayed: {error!r}")
         return _point("tail", f"{records} records to replay at a start", faults)
 
     def _numbers(self) -> Point:
         head, covered = head_of(self._db), meta(self._db, "covered")
-        faults = [] if covered <= head else [f"the table of facts covers {covered}, where the journal ends at {head}"]
+        faults = []  # A record that couldn't be stored has used up its position, so the table may cover more than the journal has.
         for handoff, fence, _ in self._db.execute(schema.EXTENSIONS):
             seen = self._seen.get(handoff)
             if seen is None or seen.fence < fence:
                 faults.append(f"{handoff.hex()}: a lease under fence {fence} was extended, which nobody had")
         return _point("numbers", f"head {head}, covered {covered}", faults)
+
+
+def _shape(db: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """What the file has of tables and the like, by kind and name, as it was made."""
+    return {(kind, name): " ".join(sql.split()) for kind, name, sql in db.execute(_SHAPE)}
+
+
+def _shape_faults(found: dict[tuple[str, str], str]) -> list[str]:
+    """A table that is made otherwise may hold anything; a view may have no end, and a trigger changes what others write."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(schema.CREATE)
+        expected = _shape(db)
+    other = [place for place, sql in expected.items() if found.get(place) != sql]
+    foreign = [place for place in found if place[0] in ("view", "trigger") and place not in expected]
+    return [f"the {kind} {name} isn't the one that dhpd makes" for kind, name in (*other, *foreign)]
 
 
 def _point(name: str, counted: str, faults: list[str]) -> Point:

@@ -28,6 +28,7 @@ from .connecting import connect, connect_readers, disk_error, head_of, prepare, 
 from .loading import facts_of, load
 from .long_reads import scan, walk
 from .pruning import FirstInUse, prune
+from .restoring import lift_fences
 from .rows import decode_facts
 from .wal import WriteAheadLog, has_room, log_of, size_of, sized, sync_log, take_all_over, take_over_the_rest
 
@@ -69,28 +70,34 @@ class SqliteStore:
         self.durability = "power loss" if power_safe else "process crash"
 
     @classmethod
-    async def open(cls, path: Path, *, power_safe: bool = True, ballast_bytes: int | None = None) -> "SqliteStore":
+    async def open(
+        cls, path: Path, *, power_safe: bool = True, ballast_bytes: int | None = None, wall_ms: int = 0
+    ) -> "SqliteStore":
         """`power_safe=False` trades the fsync of each commit for speed: answers then survive a crash, not a power loss.
 
-        `ballast_bytes` are held back beside the file for when the disk is full (None: nothing is).
+        `ballast_bytes` are held back beside the file for when the disk is full (None: nothing is). `wall_ms`: the time now, by which
+        the fences go on in a store that was restored from a backup (`restoring`).
         """
         ballast = None if ballast_bytes is None else Ballast(path.parent, ballast_bytes)
         full = ballast is not None and await asyncio.to_thread(_is_full, ballast)
         try:
-            return await cls._open(path, power_safe=power_safe, ballast=ballast, full=full)
+            return await cls._open(path, power_safe=power_safe, ballast=ballast, full=full, wall_ms=wall_ms)
         except StoreError as error:
             if not full:
                 raise
             raise StoreError(f"{error} The disk is full: free some room.") from error
 
     @classmethod
-    async def _open(cls, path: Path, *, power_safe: bool, ballast: Ballast | None, full: bool) -> "SqliteStore":
+    async def _open(
+        cls, path: Path, *, power_safe: bool, ballast: Ballast | None, full: bool, wall_ms: int
+    ) -> "SqliteStore":
         try:
             writer = await connect(path)
         except sqlite3.Error as error:
             raise StoreError(f"{path} can't be opened: {error}.") from error
         try:
             await run(writer, lambda db: prepare(db, power_safe=power_safe))
+            await run(writer, lambda db: lift_fences(db, wall_ms))
             lookups, pages, aside = await connect_readers(path)
         except sqlite3.Error as error:
             await writer.close()

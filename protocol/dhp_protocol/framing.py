@@ -101,13 +101,16 @@ class Framer:
             if digits.isdigit() and digits[0] != 0x30:
                 end = space + 1 + int(digits)
                 if end < len(buffer) and buffer[end] == _LF and end - space <= self.max_frame_bytes + 1:
-                    self._start = end + 1
                     self._counted = True
+                    if end + 1 == len(buffer):
+                        self._drop()
+                    else:
+                        self._start = end + 1
                     return Frame(buffer[space + 1 : end], True)
         while self._start < len(self._buffer):
             taken, out = self._next(self._buffer, self._start)
             self._start += taken
-            if self._closed:
+            if self._closed or self._start == len(self._buffer):  # Nobody may ask again before there is something new.
                 self._drop()
             if out is not None:
                 return out

@@ -1,16 +1,32 @@
 """A peer that has ended its input gets its answers, if it reads them; if not, its place is free again after a while."""
 
+import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from dhpd.config import Config
 from dhpd.server import connection as connection_module
+from dhpd.server.commons import Commons
 from tests.support.in_process_daemon import InProcessDaemon
 from tests.support.wire_client import WireClient
 
 PAGES = 300
+QUIET = {
+    "max_prepared": 32,
+    "opened": lambda _: True,
+    "worked": lambda: None,
+    "waiting": lambda _: 0,
+    "is_full": lambda _: False,
+    "input_ended": lambda _: None,
+    "closed": lambda _: None,
+}
+"""A desk to which nothing comes."""
 
 
 @pytest.fixture
@@ -75,6 +91,63 @@ def test_one_that_reads_gets_every_answer(daemon: InProcessDaemon, handoff: str)
         asked = ask_for_much(peer, handoff)
         peer.half_close()
         assert [answer["id"] for answer in peer.messages_until_closed()] == asked
+
+
+class SlowPeer:
+    """A transport to somebody who has ended its input, and reads a little at each look until `reads` is used up."""
+
+    def __init__(self, reads: int) -> None:
+        self.reads = reads
+        self.unsent_bytes = 1_000_000
+        self.aborted = asyncio.Event()
+        self.closing = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return SimpleNamespace(family=socket.AF_UNIX, fileno=lambda: -1) if name == "socket" else None
+
+    def get_write_buffer_size(self) -> int:
+        if self.reads:
+            self.reads -= 1
+            self.unsent_bytes -= 1
+        return self.unsent_bytes
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+
+@pytest.mark.parametrize("all_was_said", [True, False])
+async def test_one_that_reads_slowly_is_given_up_when_it_reads_no_more(
+    monkeypatch: pytest.MonkeyPatch, all_was_said: bool
+) -> None:
+    monkeypatch.setattr(connection_module, "UNREAD_S", 0.0)
+    monkeypatch.setattr(connection_module, "has_ended", lambda _: True)
+    loop = asyncio.get_running_loop()
+    commons = Commons(Config(), loop.time, loop.call_soon)
+    connection = connection_module.Connection(1, cast("Any", SimpleNamespace(**QUIET)), commons)
+    peer = SlowPeer(1_000)
+    connection.connection_made(cast("Any", peer))
+    connection.send_event(b"{}")
+    connection.flush()
+    if all_was_said:
+        connection.eof_received()
+        assert peer.closing
+    else:
+        connection.pause_writing()
+    await peer.aborted.wait()
+    assert not peer.reads
+    connection.connection_lost(None)
 
 
 def test_those_for_whom_there_is_no_room_leave_nothing_behind(daemon: InProcessDaemon, client: WireClient) -> None:

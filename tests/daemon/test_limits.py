@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dhpd.config import Config, load_config
+from dhpd.config import Config, ConfigError, load_config
 from dhpd.server import silence as silence_module
-from dhpd.server.memory import BASE_BYTES, bound_bytes
+from dhpd.server.memory import BASE_BYTES, TLS_BYTES, bound_bytes
 from tests.daemon.conftest import assert_no_mistake
 from tests.support.daemon_process import DaemonProcess
 from tests.support.in_process_daemon import InProcessDaemon
@@ -96,8 +96,9 @@ def test_a_frame_that_stands_still_is_answered_and_closed(tmp_path: Path) -> Non
             for peer, beginning in zip(peers, beginnings, strict=True):
                 peer.send_bytes(beginning)
             for peer, beginning in zip(peers, beginnings, strict=True):
-                codes = [message["error"]["code"] for message in peer.messages_until_closed()]
-                assert codes == (["frame_too_large"] if beginning[0] == ord("9") else []) + ["bad_frame"]
+                told = [(told["error"]["code"], told["error"]["retry"]) for told in peer.messages_until_closed()]
+                too_large = [("frame_too_large", "no")] if beginning[0] == ord("9") else []
+                assert told == [*too_large, ("bad_frame", "now")]
         with WireClient(daemon.tcp) as client:
             assert client.call("stats")["limits_hit"]["frames_unfinished"] == 4
     assert_no_mistake(daemon)
@@ -227,6 +228,15 @@ def test_the_bound_on_memory_follows_the_settings() -> None:
     assert plain < 2_000 * MIB
     assert bound_bytes(Config(max_buffered_bytes=256 * MIB), 0) == plain + 2 * 128 * MIB
     assert bound_bytes(Config(), 1_000_000) - plain < 2_500 * MIB
+    encrypted = Config(tls_cert="cert.pem", tls_key="key.pem", max_connections=1_000)
+    assert bound_bytes(encrypted, 0) == bound_bytes(Config(max_connections=1_000), 0) + 1_000 * TLS_BYTES
+
+
+def test_more_unsent_bytes_than_the_loop_can_count_are_refused_as_a_setting() -> None:
+    """The loop counts in 32 bits, and would fail at each connection."""
+    assert load_config(None, environment(max_unsent_bytes=1024 * MIB), {}).max_unsent_bytes == 1024 * MIB
+    with pytest.raises(ConfigError, match="max_unsent_bytes"):
+        load_config(None, environment(max_unsent_bytes=2048 * MIB), {})
 
 
 @pytest.mark.parametrize("name", ["max_buffered_bytes", "max_unsent_bytes_in_all"])

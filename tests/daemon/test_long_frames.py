@@ -12,10 +12,12 @@ from dhp_protocol.decoding import RequestFault, check_in_steps, decode_request
 from dhp_protocol.errors import BadJson
 from dhp_protocol.messages import AnyRequest
 from dhpd.server.long_frames import LONG_BODY_BYTES, REST_BYTES, LongFrames
+from tests.support.daemon_process import DaemonProcess
 from tests.support.wire_client import WireClient
 
 from .conftest import Connect
 
+MIB = 1024 * 1024
 LONG = "x" * (2 * LONG_BODY_BYTES)
 MANY = {f"member-{number}": number for number in range(REST_BYTES // 8)}
 HANDOFF = "a" * 64
@@ -194,3 +196,18 @@ async def test_who_waits_for_an_explanation_is_not_in_the_way() -> None:
     explained.set()
     with pytest.raises(RequestFault):
         await waiting
+
+
+def test_one_that_was_answered_takes_no_room_any_more(
+    daemon: DaemonProcess, client: WireClient, connect: Connect
+) -> None:
+    body = body_of(op="ping", traceparent="x" * 3 * MIB)
+    long_ping = b"%d %b\n" % (len(body), body)
+    client.send_bytes(long_ping)
+    assert client.receive()["ok"]
+    before_bytes = daemon.rss_bytes
+    for _ in range(20):
+        peer = connect()
+        peer.send_bytes(long_ping)
+        assert peer.receive()["ok"]
+    assert daemon.rss_bytes - before_bytes < 20 * MIB, "of these connections each holds what it has sent"

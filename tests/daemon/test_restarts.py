@@ -66,13 +66,14 @@ def test_a_lease_that_was_renewed_since_gets_a_full_ttl_at_the_next_start(
     assert milliseconds(orphaned["at"]) >= start_ms + ttl_ms - CLOCK_SLACK_MS
 
 
-def test_the_disconnect_grace_begins_only_once_the_session_has_been_seen_again(
+def test_the_disconnect_grace_begins_only_once_the_lease_has_been_renewed_again(
     daemon: DaemonProcess, connect: Connect
 ) -> None:
     worker = connect(session="mine")
     handoff, other = worker.dispatch(), worker.dispatch("other")
-    worker.claim(ttl_ms=3_600_000)
+    fence = worker.claim(ttl_ms=3_600_000)["fence"]
     daemon.restart()
+    connect(session="mine").close()
     client, goner = connect(), connect(session="another")
     client.call("watch")
     goner.claim("other", ttl_ms=3_600_000)
@@ -80,6 +81,7 @@ def test_the_disconnect_grace_begins_only_once_the_session_has_been_seen_again(
     assert client.await_record("orphaned")["handoff"] == other  # A grace has passed.
     assert client.status(handoff)["status"] == "running"
     worker = connect(session="mine")
+    assert worker.call("heartbeat", leases=[{"handoff": handoff, "fence": fence}])["renewed"] == [handoff]
     worker.close()
     assert client.await_record("orphaned")["handoff"] == handoff
 

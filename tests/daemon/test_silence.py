@@ -9,7 +9,15 @@ from dhp_protocol.errors import DHPError
 from dhp_protocol.replies import LimitsHit
 from dhpd.config import Config
 from dhpd.server.room import Room
-from dhpd.server.silence import LOOKS_FOR_ROOM, MAX_LEAVING, PROGRESS_BYTES, SPARED_S, Silence
+from dhpd.server.silence import (
+    LOOK_EVERY_S,
+    LOOKS_FOR_ROOM,
+    MAX_LEAVING,
+    PROGRESS_BYTES,
+    SHORTEST_LOOK_S,
+    SPARED_S,
+    Silence,
+)
 
 IDLE_S, FRAME_S = 100.0, 10.0
 
@@ -134,6 +142,16 @@ def test_no_more_are_on_their_way_out_than_there_are_files_for(world: World) -> 
     assert made == [True] * MAX_LEAVING + [False]
 
 
+@pytest.mark.parametrize("setting", ["idle_ms", "frame_within_ms"])
+def test_however_short_a_time_is_set_looking_leaves_the_loop_to_others(setting: str) -> None:
+    unsent: Room[Any] = Room(1, lambda _: None)
+
+    def every_s(**settings: int) -> float:
+        return Silence(Config(**settings), lambda: 0.0, LimitsHit(), unsent).every_s  # type: ignore[arg-type]
+
+    assert every_s(**{setting: 1}) == SHORTEST_LOOK_S < every_s(**{setting: 1_000}) < every_s() == LOOK_EVERY_S
+
+
 def begun(world: World) -> Peer:
     peer = world.peer()
     peer.mid_frame = peer.greeted = True
@@ -148,7 +166,7 @@ def test_a_frame_that_does_not_come_to_its_end_is_given_up_at_the_second_look(wo
     assert world.told() == [], "what has come while the daemon was stopped is read first"
     world.look(1)
     assert peer.told is not None
-    assert peer.told.code == "bad_frame"
+    assert (peer.told.code, peer.told.retry) == ("bad_frame", "now"), "its sender may have been stopped, and means well"
     assert world.hits.frames_unfinished == 1
 
 

@@ -135,6 +135,31 @@ def test_claims_that_wait_hear_of_it_and_results_wait_on() -> None:
     assert result.result().status == "completed"
 
 
+def test_a_claim_whose_grant_could_not_be_kept_is_not_granted_any_more() -> None:
+    world = World()
+    handoff, fence = world.held()
+    claim = world.send(Claim(worker="bob", kinds=["work"], wait_ms=60_000))
+    world.send(Release(handoff=handoff, fence=fence))
+    world.engine.drain(world.now)
+    world.fail_commit()
+    assert claim.answer.code == "draining"
+    world.run(Release(handoff=handoff, fence=fence))
+    assert world.facts(handoff).status == "pending"
+
+
+def test_a_claim_that_has_not_heard_of_it_yet_is_granted_nothing_when_the_disk_has_room_again() -> None:
+    world = World(steps_at_once=1)
+    handoff, fence = world.held()
+    claims = [world.send(Claim(worker="bob", kinds=["work"], wait_ms=60_000)) for _ in range(3)]
+    world.engine.disk_filled()
+    world.run(Release(handoff=handoff, fence=fence))
+    world.engine.drain(world.now)
+    world.engine.disk_has_room(world.now)
+    world.advance(1_000)
+    assert [claim.answer.code for claim in claims] == ["draining"] * 3
+    assert world.facts(handoff).status == "pending"
+
+
 def test_every_session_hears_of_it_once() -> None:
     world = World()
     one, two, silent = world.connect("one"), world.connect("one"), world.connect()

@@ -152,13 +152,24 @@ def test_extensions_of_what_no_longer_runs_are_swept() -> None:
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-def test_the_grace_begins_only_once_the_session_has_been_seen() -> None:
+def test_a_session_that_comes_back_and_is_lost_again_keeps_what_runs_on_its_extension() -> None:
     world = World()
-    mine, handoff = world.connect("mine"), world.dispatch()
-    world.claim(handoff, on=mine)
+    handoff = world.dispatch()
+    world.claim(handoff, on=world.connect("mine"))
     world.restart()
+    world.disconnect(world.connect("mine"))
     assert world.deadline_ms(handoff) == TTL_MS
+    world.advance(TTL_MS)
+    assert world.facts(handoff).status == "orphaned"
+
+
+def test_what_was_renewed_since_the_start_ends_by_the_grace() -> None:
+    world = World()
+    handoff = world.dispatch()
+    fence = world.claim(handoff, on=world.connect("mine"))
+    world.restart()
     mine = world.connect("mine")
+    world.run(heartbeat(handoff, fence), on=mine)
     world.disconnect(mine)
     assert world.deadline_ms(handoff) == 250
 

@@ -136,6 +136,19 @@ def test_of_a_read_that_ends_in_the_middle_of_a_frame_only_that_is_kept() -> Non
     assert not any(read is held for held in gc.get_referents(framer.__dict__)), "many connections say nothing for long"
 
 
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_reader_that_asks_for_no_more_has_the_framer_hold_nothing_that_was_read(counted: bool, pieces: int) -> None:
+    framer = Framer(1_000)
+    data = encode_frame(b'{"op":"ping","text":"' + b"x" * 500 + b'"}', counted=counted)
+    cut = len(data) if pieces == 1 else len(data) // 2
+    for piece in (data[:cut], data[cut:]):
+        framer.hold(piece)
+    assert isinstance(framer.next(), Frame)
+    held = [value for value in framer.__dict__.values() if isinstance(value, bytes | bytearray)]
+    assert held == [b""], "many connections say nothing for long"
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1_000])
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_frame_that_is_given_up_is_skipped_and_the_next_one_is_taken(counted: bool, piece_bytes: int) -> None:

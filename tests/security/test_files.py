@@ -91,6 +91,24 @@ def test_a_directory_that_was_open_to_others_is_closed_with_all_in_it(tmp_path: 
         assert_private(data)
 
 
+def test_a_file_that_a_daemon_takes_along_as_it_ends_is_no_reason_to_refuse_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dhpd.sqlite-wal").touch()
+
+    def gone_since(path: Path) -> list["os.DirEntry[str]"]:
+        found = list(scandir(path))
+        (tmp_path / "dhpd.sqlite-wal").unlink()
+        return found
+
+    scandir = os.scandir
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", gone_since)
+        held = DataDirectory(tmp_path)
+        held.hold()
+    held.give_up()
+
+
 @needs_root
 def test_another_users_directory_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"

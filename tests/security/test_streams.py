@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dhpd.server.memory import CONNECTION_BYTES, TLS_BYTES
 from dhpd.token_file import add_token
 from tests.security.authority import Authority, Identity
 from tests.security.conftest import encrypted, plain
@@ -18,6 +19,7 @@ from tests.support.wire_client import WireClient, frame
 
 STATE_BYTES = 1_000_000
 ANSWERS = 40
+MANY = 40
 
 Speak = Callable[..., WireClient]
 
@@ -45,6 +47,25 @@ def test_a_peer_that_doesnt_read_waits_and_then_gets_every_answer(daemon: Daemon
         honest.call("ping")
     assert daemon.rss_bytes - before < ANSWERS * STATE_BYTES // 2, "answers that nobody reads aren't gathered"
     assert all(len(slow.reply(number)["checkpoint"]["state"]) == STATE_BYTES for number in asked)
+
+
+def test_who_has_sent_and_received_much_holds_no_more_than_is_said_of_a_connection(
+    tmp_path: Path, server: Identity, speak: Speak
+) -> None:
+    with DaemonProcess(tmp_path / "data", arguments=server.flags) as daemon:
+        first = speak(daemon)
+        held = claimed(first, "much")
+        write = {**held, "seq": 1, "state": "x" * STATE_BYTES}
+
+        def much(peer: WireClient) -> None:
+            peer.call("checkpoint", **write)
+            peer.call("last_checkpoint", handoff=held["handoff"])
+
+        much(first)
+        before_bytes = daemon.rss_bytes
+        for _ in range(MANY):
+            much(speak(daemon))
+        assert daemon.rss_bytes - before_bytes <= MANY * (CONNECTION_BYTES + TLS_BYTES)
 
 
 def test_many_records_of_one_byte_are_read_in_pieces(daemon: DaemonProcess, authority: Authority, speak: Speak) -> None:

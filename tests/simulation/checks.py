@@ -177,7 +177,7 @@ class Checks(LeaseChecks):
         assert story is not None
         landed = Landed(kept, story, story.status, story.fence)
         self.check_time(story, row.position, record)
-        self.check_ends(story, record)
+        self.check_ends(story, row.position, record)
         story.follow(row, record)
         self._land(landed)
         if kind in ("checkpointed", "redriven") or (kind == "spent" and "by" not in record):
@@ -270,7 +270,7 @@ class Checks(LeaseChecks):
         if handoff is None:
             return
         fence = said["fence"]
-        self.granted(handoff, fence, self.lease_ms)
+        self.granted(request, handoff, fence, self.lease_ms)
         key = (request["worker"], request["nonce"])
         first = self._granted.setdefault(key, (handoff, fence))
         if first != (handoff, fence):

@@ -105,6 +105,7 @@ def _many(first: int, seeds: int, processes: int) -> int:
 
 def _work(first: int, end: int, step: int, told: Any) -> None:
     """Every `step`-th seed from `first` on: tells how many were played, and of each that failed."""
+    parent = multiprocessing.parent_process()
     played, shrunk, since = 0, 0, time.monotonic()
     for seed in range(first, end, step):
         case = usual_case(seed)
@@ -119,6 +120,8 @@ def _work(first: int, end: int, step: int, told: Any) -> None:
             told.put((played, line))
             played = 0
         elif time.monotonic() - since >= TELL_EVERY_S:
+            if parent is None or not parent.is_alive():
+                return  # Whoever wanted to know was killed.
             since = time.monotonic()
             told.put((played, None))
             played = 0

@@ -90,6 +90,7 @@ class Story(ContractStory):
         self.n = 1
         self.forgotten = self.detached = False
         self.session = ""
+        self.claimed_by = ("", "")  # The worker of the newest claim, and its nonce.
         self._keep(row, "dispatched")
 
     @property
@@ -158,6 +159,7 @@ class Story(ContractStory):
         self.holders[record["fence"]] = record["worker"]
         self.detached = record.get("detached", False)
         self.session = record.get("session", "")
+        self.claimed_by = (record["worker"], record.get("nonce", ""))
         self.first_claimed_ms = self.first_claimed_ms or record["at_ms"]
 
     def _checkpointed(self, row: Row, record: dict[str, Any]) -> None:

@@ -97,6 +97,11 @@ def test_an_extension_that_each_restart_gives_anew_is_caught(monkeypatch: pytest
     assert caught(8)
 
 
+def test_an_extension_that_a_lost_connection_cuts_short_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch, leases.Leases, "shorten", " and not lease.extension_open", "")
+    assert caught(20, cut=8, crash=20)
+
+
 def test_a_pause_that_costs_holders_their_leases_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     mutate(monkeypatch, lease_clock.LeaseClock, "tick", "self._offset_ms += lateness_ms", "return monotonic_ms")
     assert caught(57)

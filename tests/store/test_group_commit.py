@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,18 @@ from msgspec.structs import replace
 
 from dhp_protocol.errors import DHPError, StoreUnavailable
 from dhp_protocol.limits import Limits
-from dhp_protocol.messages import Cancel, Checkpoint, Claim, Complete, Dispatch, GetStatus, Heartbeat, LeaseRef, Request
+from dhp_protocol.messages import (
+    Cancel,
+    Checkpoint,
+    Claim,
+    Complete,
+    Dispatch,
+    GetStatus,
+    Heartbeat,
+    LeaseRef,
+    ListHandoffs,
+    Request,
+)
 from dhpd.engine.core import Settings
 from dhpd.engine.dispatching import prepare_dispatch
 from dhpd.engine.journal import Batch
@@ -24,7 +35,10 @@ from dhpd.engine.outputs import Reply
 from dhpd.engine.waiting import Address
 from dhpd.store import appending, group_commit
 from dhpd.store.backend import Appended, StoreBackend, StoreError
+from dhpd.store.checking import Checker
+from dhpd.store.connecting import head_of
 from dhpd.store.group_commit import GroupCommit
+from dhpd.store.loading import meta
 from dhpd.store.reading import resolve
 from dhpd.store.rows import record_row
 from dhpd.store.sqlite import SqliteStore
@@ -252,6 +266,18 @@ async def test_one_that_cannot_be_stored_fails_alone(shell: Shell, monkeypatch: 
     assert shell.engine.ledger.get(bad) is None
     monkeypatch.undo()
     assert (await shell.ask(dispatch(3))).created
+
+
+async def test_a_store_that_could_not_take_its_newest_record_is_whole(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bad = prepare_dispatch(dispatch(1), Limits()).handoff
+    poison(monkeypatch, lambda entry: entry.handoff == bad)
+    await refused([shell.ask(dispatch(number)) for number in range(2)])
+    await shell.ask(ListHandoffs())  # Once the table of facts is as far as the journal.
+    with closing(sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)) as db:
+        assert meta(db, "covered") > head_of(db)
+        assert [point for point in Checker(db).points() if point.faults] == []
 
 
 @pytest.mark.parametrize("bad", [2, 5], ids=["in the middle", "at the end"])
