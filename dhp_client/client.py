@@ -240,7 +240,7 @@ class Client(Looking, Overseeing, Bundles):
         if spool is None:
             return []
         for one in await asyncio.to_thread(spool.all):
-            if not one.in_use and one.writes and one.void is None and not one.damaged:
+            if one.may_be_sent:
                 await replay_left(self, spool, one)
         return await asyncio.to_thread(spool.all)
 

@@ -51,6 +51,11 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
     damaged: bool
     errors: list[str]
 
+    @property
+    def may_be_sent(self) -> bool:
+        """Whether somebody else than its worker may send what waits, once the handoff can be claimed."""
+        return not self.in_use and self.writes > 0 and self.void is None and not self.damaged
+
 
 class Spool:
     """The files in `folder`, which is made where there is none; together they have at most `max_bytes`.

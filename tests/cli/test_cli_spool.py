@@ -50,10 +50,12 @@ def test_what_a_dead_worker_left_is_sent_once_its_lease_is_over(dhp: Dhp, folder
         assert task
         assert task.fence == fence
         keep(folder, handoff, fence=fence).close()
-        dhp("spool", "replay", str(folder))
+        early = dhp("spool", "replay", str(folder))
+        assert (early.code, "once its worker's lease is over" in early.err) == (4, True)
         assert dhp("spool", "list", str(folder), "--json").json["void"] is None, "its own lease lives still"
         task.release()
-    assert dhp("spool", "replay", str(folder), "--json").out == ""
+    sent = dhp("spool", "replay", str(folder), "--json")
+    assert (sent.code, sent.out) == (0, "")
     status = dhp("status", handoff, "--json").json
     assert (status["status"], status["seq"]) == ("pending", 1)
 
