@@ -165,10 +165,7 @@ class Link(asyncio.Protocol):
         # Which request it was can't be told. What would cause this is refused before it is sent, so it is a fault of
         # one side; better every waiter hears of it than one waits for ever.
         error = reply.error or BadReply("The daemon answered without an id.")
-        if not self._pending:  # It ends this connection, and says why; another one is made when it is needed.
-            log.info("the daemon says: %s", error)
-            return
-        log.error("The daemon refused what was sent, without saying which request: %s", error)
+        log.info("the daemon says: %s", error)  # Where nobody waits it ends this connection, and says why.
         for waiter in list(self._pending.values()):
             if not waiter.done():
                 waiter.set_exception(error)

@@ -19,6 +19,8 @@ KEY_VARIABLE = "DHP_TLS_KEY"
 HANDSHAKE_WITHIN_MS = 5_000
 """As long as the daemon waits: when it has just come back, many shake hands at the same time."""
 
+_CERTIFICATE_FILE = "cert_file= (--cert-file, $DHP_TLS_CERT)"
+_KEY_FILE = "key_file= (--key-file, $DHP_TLS_KEY)"
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _WRONG_NAMES = (62, 63, 64)
 _UNKNOWN_ISSUERS = (2, 18, 19, 20, 21)
@@ -49,7 +51,7 @@ class Trust:
     def context(self) -> ssl.SSLContext:
         """What the next handshake goes by: the files are read anew, since certificates are. Blocks. Raises `BadAddress`."""
         if self.key_file is not None and self.cert_file is None:
-            raise BadAddress("A key is of no use without its certificate: give cert_file= too ($DHP_TLS_CERT).")
+            raise BadAddress(f"A key is of no use without its certificate: give {_CERTIFICATE_FILE} too.")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Verifies the certificate and its name.
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.ca_file is None:
@@ -67,7 +69,9 @@ class Trust:
                 context.load_cert_chain(self.cert_file, self.key_file, password=self._needs_passphrase)
             except ssl.SSLError as error:
                 files = " and ".join(file for file in (self.cert_file, self.key_file) if file is not None)
-                raise BadAddress(f"{files}: no certificate with its key, in PEM form ({error.reason}).") from None
+                why = f" ({error.reason})" if error.reason else ""
+                lacking = "" if self.key_file else f" Where the key has a file of its own, give {_KEY_FILE} too."
+                raise BadAddress(f"{files}: no certificate with its key, in PEM form{why}.{lacking}") from None
         return context
 
     def _needs_passphrase(self) -> NoReturn:
@@ -102,9 +106,7 @@ def why_untrusted(address: object, error: BaseException | None) -> Untrusted | N
     if any(known in reason for known in _NO_TLS):
         return Untrusted(f"{address} doesn't speak TLS: connect with tcp://, or start dhpd there with --tls-cert.")
     if any(known in reason for known in _WANTS_CERTIFICATE):
-        return Untrusted(
-            f"{address} asks for this client's certificate: give cert_file= and key_file=, or $DHP_TLS_CERT."
-        )
+        return Untrusted(f"{address} asks for this client's certificate: give {_CERTIFICATE_FILE} and {_KEY_FILE}.")
     if any(known in reason for known in _REFUSES_CERTIFICATE):
         told = reason.partition("ALERT_")[2] or reason
         why = told.replace("_", " ").lower()
@@ -125,7 +127,10 @@ def _why_not_trusted(address: object, error: ssl.SSLCertVerificationError) -> st
             f"The certificate of {address} is for another name: connect to a name that it holds, or give server_name=."
         )
     if code in _UNKNOWN_ISSUERS:
-        return f"The certificate of {address} isn't signed by anybody trusted here: give its CA's as ca_file= ($DHP_TLS_CA)."
+        return (
+            f"The certificate of {address} isn't signed by anybody trusted here: give its CA's as ca_file= "
+            "(--ca-file, $DHP_TLS_CA)."
+        )
     return f"The certificate of {address} can't be trusted: {error.verify_message}."
 
 

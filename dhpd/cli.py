@@ -94,9 +94,9 @@ def main(
 @_file_option
 @click.pass_context
 def token(ctx: click.Context, name: str, roles: str, tokens: str | None, file: Path | None) -> None:
-    """Make a token, add it to the token file, and show it: this once, since only its hash is kept.
+    """Make a token, add it to the token file, and show it this once.
 
-    A daemon that uses the file takes the token up by itself.
+    Only its hash is kept. A daemon that uses the file takes the token up by itself.
     """
     outer_file, outer_tokens, _ = ctx.obj
     config = _settings(file or outer_file, {"tokens": tokens or outer_tokens})
@@ -117,9 +117,9 @@ def token(ctx: click.Context, name: str, roles: str, tokens: str | None, file: P
 @_file_option
 @click.pass_context
 def check(ctx: click.Context, store: Path | None, data: str | None, file: Path | None) -> None:
-    """Check that a store is whole: the one in DIR, beside its daemon or without it, or that in FILE, a backup.
+    """Check that the store in DIR, or in FILE, a backup, is whole.
 
-    Looks at every page, record and hash, so it takes a while for a large one. Says what to do where something is broken, and changes nothing.
+    Beside its daemon, or without it. Looks at every page, record and hash, so it takes a while for a large one. Says what to do where something is broken, and changes nothing.
     """
     from .store.backend import StoreError
     from .upkeep import check
@@ -136,9 +136,9 @@ def check(ctx: click.Context, store: Path | None, data: str | None, file: Path |
 @_file_option
 @click.pass_context
 def backup(ctx: click.Context, target: Path, data: str | None, file: Path | None) -> None:
-    """Copy the store in DIR to a new FILE, as of one moment, beside its daemon or without it; the copy is checked.
+    """Copy the store in DIR to a new FILE, and check the copy.
 
-    To restore it, put FILE into an empty directory as dhpd.sqlite, and start dhpd there.
+    As of one moment, beside its daemon or without it. To restore it, put FILE into an empty directory as dhpd.sqlite, and start dhpd there.
     """
     from .store.backend import StoreError
     from .upkeep import backup

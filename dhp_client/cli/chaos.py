@@ -61,7 +61,7 @@ def chaos(
     directory: Path | None,
     judged_folder: Path | None,
 ) -> int:
-    """Hurt a daemon and its workers in every way, and see that nothing is lost.
+    """Hurt a daemon and its workers, and see that nothing is lost.
 
     Starts a daemon of its own and worker processes, and for a while kills, stops and cuts off whoever is at work, the daemon
     too; the network between them is cut, silent one way, slow, or passes one byte at a time. Then three books are compared:

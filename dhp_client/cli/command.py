@@ -13,7 +13,7 @@ import click
 import dhp_client
 from dhp_client.addresses import DirectoryAddress, parse_addresses
 
-from .settings import UNREACHABLE, Settings, with_settings
+from .settings import UNREACHABLE, Settings, SettingsCommand, with_settings
 
 REACHED_WITHIN_MS = 2_000
 STARTED_WITHIN_MS = 20_000
@@ -39,7 +39,8 @@ def command(name: str, *, creates: bool = False, epilog: str | None = None) -> C
             settings = click.get_current_context().ensure_object(Settings)
             return asyncio.run(_connected(settings, body, arguments, creates=creates))
 
-        return click.command(name, epilog=epilog)(with_settings(functools.update_wrapper(run, body)))
+        made = click.command(name, cls=SettingsCommand, epilog=epilog)
+        return made(with_settings(functools.update_wrapper(run, body)))
 
     return decorate
 

@@ -8,7 +8,7 @@ import click
 from ..addresses import DirectoryAddress, SocketAddress, parse_addresses
 from ..connecting import token_from, token_in
 from ..embedded import locate
-from .settings import FAILED, OK, UNREACHABLE, Settings, warn, with_settings
+from .settings import FAILED, OK, UNREACHABLE, Settings, SettingsCommand, warn, with_settings
 
 if TYPE_CHECKING:
     from ..conform.run import Outcome
@@ -20,7 +20,7 @@ class NoSuchDaemon(click.ClickException):
     exit_code = UNREACHABLE
 
 
-@click.command("conform")
+@click.command("conform", cls=SettingsCommand)
 @click.pass_obj
 @click.argument("address", required=False)
 @with_settings

@@ -35,7 +35,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("handoff", metavar="[ID]", required=False, callback=arguments.handoff_id)
 @click.option("--status", type=click.Choice(_STATUSES), help="[default: open, or all of the handoff named]")
 async def approvals(client: Client, settings: Settings, handoff: str | None, status: str | None) -> int:
-    """Show what people are asked, about all live work or about one handoff."""
+    """Show what people are asked, in all or about one handoff."""
     if handoff is not None:
         handoff = await full_id(client, handoff)
     elif status is None:

@@ -38,7 +38,7 @@ def demo(
     graceful: bool,
     keep: bool,
 ) -> int:
-    """Kill a worker in the middle of its work, and see another one finish it.
+    """Kill a worker at its work, and see another one finish it.
 
     Starts a daemon of its own, two workers, and a small server of pages; worker A fetches them one by one and is killed
     by kill -9 in the middle of a request; the standby goes on at that very page. Every claim is checked, and the exit

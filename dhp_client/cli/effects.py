@@ -20,7 +20,10 @@ from .settings import FAILED, OK, Settings, warn
 @command("effects")
 @id_argument
 async def effects(client: Client, settings: Settings, handoff: str) -> int:
-    """Show what a handoff has done to the outside world; what was begun and isn't done may have happened."""
+    """Show what a handoff has done to the outside world.
+
+    What was begun and isn't done may have happened.
+    """
     found = await all_effects(client, await full_id(client, handoff))
     if settings.as_json:
         for effect in found:
@@ -44,7 +47,7 @@ async def effects(client: Client, settings: Settings, handoff: str) -> int:
     "--wait-ms", type=click.IntRange(min=0), default=10_000, show_default=True, help="Wait so long for the work."
 )
 async def effect_done(client: Client, settings: Settings, handoff: str, step: str, result: Any, wait_ms: int) -> int:
-    """Say that an effect left in doubt did happen, once you have found that out.
+    """Say that an effect in doubt did happen, once you know so.
 
     The work is claimed for that, and handed back, which costs no attempt. A dead one is redriven first, by you.
     """

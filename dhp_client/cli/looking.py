@@ -58,7 +58,7 @@ async def list_handoffs(client: Client, settings: Settings, limit: int, **filter
 async def watch(
     client: Client, settings: Settings, handoff: str | None, kinds: tuple[str, ...], after: int | None
 ) -> int:
-    """Write each record as it happens; with an ID, up to its handoff's end."""
+    """Write each record as it happens; with an ID, to its end."""
     if handoff is not None:
         handoff = await full_id(client, handoff)
         now = await client.status(handoff)
@@ -96,7 +96,7 @@ async def history(client: Client, settings: Settings, handoff: str) -> int:
 
 @command("stats")
 async def stats(client: Client, settings: Settings) -> int:
-    """Show counts of what the daemon holds, how it is, and which bounds were met."""
+    """Show what the daemon holds, and which bounds were met."""
     answer = await client.stats()
     facts = msgspec.to_builtins(answer)
     facts["limits_hit"] = {name: count for name, count in facts["limits_hit"].items() if count}
@@ -106,7 +106,7 @@ async def stats(client: Client, settings: Settings) -> int:
 
 @command("health")
 async def health(client: Client, settings: Settings) -> int:
-    """Say whether the daemon and its store are well; exit code 1 if not."""
+    """Say how the daemon is; exit code 1 unless all is well."""
     answer = await client.health()
     settings.show(answer, fact_lines(answer))
     return OK if answer.status == "ok" else FAILED

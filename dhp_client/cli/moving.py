@@ -21,8 +21,9 @@ from .settings import OK, Settings, warn
 @id_argument
 @click.argument("file", required=False, default="-")
 async def export(client: Client, settings: Settings, handoff: str, file: str) -> int:
-    """Write a handoff with all that it has to FILE, or to standard output, as a bundle for `dhp import`.
+    """Write a handoff to FILE, for `dhp import` elsewhere.
 
+    With all that it has; without FILE, or where that is -, to standard output.
     Work that hasn't ended is suspended by that, whoever holds it, so that it can't run at two daemons.
     """
     handoff = await full_id(client, handoff)
@@ -44,7 +45,10 @@ async def export(client: Client, settings: Settings, handoff: str, file: str) ->
 @command("import", creates=True)
 @click.argument("file")
 async def import_bundle(client: Client, settings: Settings, file: str) -> int:
-    """Bring in the handoff that FILE holds, or standard input where FILE is -: whole, or not at all."""
+    """Bring in the handoff that FILE holds, whole or not at all.
+
+    Where FILE is -, the one that standard input holds.
+    """
     answer = await client.import_(_content(file))
     settings.show(answer, [answer.handoff])
     if not answer.created:

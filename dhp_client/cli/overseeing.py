@@ -27,7 +27,7 @@ _CAPS = f"the caps are {', '.join(CAPS)}; only what is capped can be added to."
 @id_argument
 @click.option("--reason", help="Kept in its history, and told to whoever holds it.")
 async def cancel(client: Client, settings: Settings, handoff: str, reason: str | None) -> int:
-    """End a handoff from outside; one that has ended stays as it is."""
+    """End a handoff from outside, unless it has ended."""
     answer = await client.cancel(await full_id(client, handoff), reason=reason)
     settings.show(answer, [answer.status])
     return OK
@@ -36,7 +36,7 @@ async def cancel(client: Client, settings: Settings, handoff: str, reason: str |
 @command("ack")
 @id_argument
 async def ack(client: Client, settings: Settings, handoff: str) -> int:
-    """Take note of a handoff's end, so that it may be forgotten some day."""
+    """Take note of a handoff's end: it may be forgotten some day."""
     handoff = await full_id(client, handoff)
     await client.ack(handoff)
     settings.show({"handoff": handoff, "acked": True}, ["acknowledged"])
@@ -97,7 +97,10 @@ async def budget_add(client: Client, settings: Settings, handoff: str, add: dict
     "--timeout-ms", type=click.IntRange(min=0), help="Wait for so long at most; exit code 4 if work is held then."
 )
 async def drain(client: Client, settings: Settings, wait: bool, timeout_ms: int | None) -> int:
-    """Have the daemon take no new claims and dispatches, while what is held goes on to its end."""
+    """Give out no new work; what is held goes on to its end.
+
+    The daemon refuses claims and dispatches from now on, until it is started again.
+    """
     answer = await client.drain()
     if wait or timeout_ms is not None:
         until_ms = math.inf if timeout_ms is None else monotonic_ms() + timeout_ms

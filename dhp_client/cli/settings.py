@@ -19,6 +19,8 @@ from .printing import json_line
 
 OK, FAILED, USAGE, UNREACHABLE, NOT_YET, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
+_DAEMON_AND_CALLER = ("connect", "token_file", "ca_file", "cert_file", "key_file", "server_name", "name")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -107,6 +109,20 @@ _with_name = click.option(
     callback=_note,
     help="Who you are: told as `by` where there are no tokens.  [default: $USER]",
 )
+
+
+class SettingsCommand(click.Command):
+    """Its help shows what is its own first, and what all commands take behind that."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own: list[tuple[str, str]] = []
+        shared: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (shown := param.get_help_record(ctx)) is not None:
+                (shared if param.name in _DAEMON_AND_CALLER else own).append(shown)
+        for title, rows in (("Options", own), ("Where the daemon is, and who asks", shared)):
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def with_settings(body: F) -> F:

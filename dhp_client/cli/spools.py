@@ -13,7 +13,7 @@ from dhp_client.spool import Spool, Spooled
 
 from .command import command
 from .printing import fact_lines, spool_lines
-from .settings import OK, Settings, with_json, with_settings
+from .settings import NOT_YET, OK, Settings, warn, with_json, with_settings
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -22,7 +22,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.group("spool")
 @with_settings
 def spool() -> None:
-    """Look after what workers kept in a directory while no daemon answered."""
+    """Look after what workers kept while no daemon answered."""
 
 
 @spool.command("list")
@@ -43,7 +43,7 @@ def list_spooled(folder: Path) -> None:
 @click.argument("file", type=_FILE)
 @with_json
 def show(file: Path) -> None:
-    """Show one file of a spool, with the last state and the result that it holds."""
+    """Show one file of a spool, its last state and its result."""
     settings = click.get_current_context().ensure_object(Settings)
     settings.show(one := _found(file), fact_lines(one))
 
@@ -59,9 +59,10 @@ def drop(file: Path) -> None:
 @command("replay")
 @click.argument("folder", type=_FOLDER)
 async def replay(client: dhp_client.Client, settings: Settings, folder: Path) -> int:
-    """Send what dead workers left in FOLDER, where nobody has had the handoff since, and hand the work back.
+    """Send what dead workers left in FOLDER, and hand the work back.
 
-    Workers that have the same spool do so by themselves when they claim. Shows what is still there.
+    Where somebody has been at work on the handoff since, nothing is sent. Workers that have the same spool do so by themselves when they
+    claim. Shows what is still there; exit code 4 if some of it may be sent later.
     """
     left = await client.replay_spool(folder)
     if settings.as_json:
@@ -69,6 +70,11 @@ async def replay(client: dhp_client.Client, settings: Settings, folder: Path) ->
             settings.show(one)
     else:
         settings.show(None, spool_lines(left))
+    if waiting := sum(one.may_be_sent for one in left):
+        warn(
+            f"{waiting} still to be sent: the work can't be claimed yet. Try again once its worker's lease is over, in some seconds."
+        )
+        return NOT_YET
     return OK
 
 
@@ -79,4 +85,4 @@ def _found(file: Path) -> Spooled:
     for one in Spool(file.parent).all():
         if Path(one.path) == file.absolute():
             return one
-    raise click.ClickException(f"{file} is no spool file.")
+    raise click.ClickException(f"{file} is no spool file of yours.")

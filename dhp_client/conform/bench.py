@@ -197,12 +197,19 @@ def learn_terms(target: Target) -> Terms:
     with Wire(target.address, answer_within_ms=target.answer_within_ms) as wire:
         first = Peer(wire, "", count(), counted=False)
         came = first.reply(first.send("ping"))
-        wants_token = came["ok"] is False and came["error"]["code"] == "unauthenticated"
+        error = came.get("error")
+        wants_token = isinstance(error, dict) and error.get("code") == "unauthenticated"
         if wants_token and target.token is None:
             raise NotChecked("the daemon wants a token: give --token-file or $DHP_TOKEN")
         hello = say_hello(wire, target.token)
+        if (worker := hello.get("worker")) is not None:
+            raise NotChecked(
+                f"it knows this client by its certificate as the worker {worker!r}, while the points claim under names of their own: "
+                "ask at an address where it asks for no certificates, its unix socket for one"
+            )
         durability = first.call("health")["durability"]
     holds(hello["protocol"] == "dhp/1", "a daemon that speaks dhp/1", hello["protocol"])
+    holds(isinstance(hello["roles"], list), "hello to tell the roles in a list", hello["roles"])
     return Terms(hello=hello, wants_token=wants_token, durability=durability)
 
 

@@ -3,6 +3,9 @@
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
+
+from tests.security.authority import Authority
 from tests.support.daemon_process import DaemonProcess
 
 from .conftest import Dhp
@@ -53,6 +56,20 @@ def test_draining_is_for_those_who_ask_for_it(dhp: Dhp, tmp_path: Path) -> None:
             dhp("conform", own.address, "--only", "drain", "--drain").out.splitlines()[-1]
             == "1 ok, 0 failed, 0 skipped."
         )
+
+
+def test_where_a_certificate_names_the_worker_nothing_is_checked_and_told_why(
+    dhp: Dhp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    ada = authority.issue("ada@example.org")
+    flags = [*authority.issue("127.0.0.1").flags, "--tls-client-ca", str(authority.ca_file)]
+    for variable, file in (("CA", authority.ca_file), ("CERT", ada.cert_file), ("KEY", ada.key_file)):
+        monkeypatch.setenv(f"DHP_TLS_{variable}", str(file))
+    with DaemonProcess(tmp_path / "data", arguments=flags) as own:
+        ran = dhp("conform", own.address)
+    assert (ran.code, ran.out) == (1, "")
+    assert "as the worker 'ada@example.org'" in ran.err
 
 
 def test_where_tokens_are_in_use(dhp: Dhp, tmp_path: Path) -> None:

@@ -50,12 +50,44 @@ def test_what_a_dead_worker_left_is_sent_once_its_lease_is_over(dhp: Dhp, folder
         assert task
         assert task.fence == fence
         keep(folder, handoff, fence=fence).close()
-        dhp("spool", "replay", str(folder))
+        early = dhp("spool", "replay", str(folder))
+        assert (early.code, "once its worker's lease is over" in early.err) == (4, True)
         assert dhp("spool", "list", str(folder), "--json").json["void"] is None, "its own lease lives still"
         task.release()
-    assert dhp("spool", "replay", str(folder), "--json").out == ""
+    sent = dhp("spool", "replay", str(folder), "--json")
+    assert (sent.code, sent.out) == (0, "")
     status = dhp("status", handoff, "--json").json
     assert (status["status"], status["seq"]) == ("pending", 1)
+
+
+def test_what_is_no_plain_file_is_no_spool_file_whatever_its_name(dhp: Dhp, folder: Path) -> None:
+    folder.mkdir()
+    name = f"{'a' * 64}-1-{{}}.spool".format
+    os.mkfifo(folder / name("pipe"))
+    (folder / name("endless")).symlink_to("/dev/zero")
+    (folder / name("nowhere")).symlink_to(folder / "nothing")
+    (folder / name("folder")).mkdir()
+    assert len(dhp("spool", "list", str(folder)).out.splitlines()) == 1
+    assert dhp("spool", "replay", str(folder)).code == 0
+    assert "is no spool file" in dhp("spool", "show", str(folder / name("pipe"))).err
+
+
+def test_what_another_user_put_into_a_spool_is_not_sent(dhp: Dhp, folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    handoff = dhp("dispatch", "cli.foreign-spool").out.strip()
+    with sync.connect() as worker:
+        task = worker.claim(handoff)
+        assert task
+        file = keep(folder, handoff, fence=task.fence)
+        file.close()
+        task.release()
+    os.chown(file.path, 12_345, -1)
+    assert dhp("spool", "replay", str(folder)).code == 0
+    assert dhp("status", handoff, "--json").json["attempt"] == 1
+    os.chown(file.path, 0, -1)
+    assert dhp("spool", "replay", str(folder)).code == 0
+    assert dhp("status", handoff, "--json").json["seq"] == 1
 
 
 def test_another_file_is_no_spool_file(dhp: Dhp, tmp_path: Path) -> None:

@@ -95,11 +95,14 @@ def test_help_is_there_without_a_daemon_and_names_every_command() -> None:
     }
     assert shown.returncode == 0
     assert commands <= set(shown.stdout.split())
+    assert "..." not in shown.stdout.partition("Commands:")[2], "each is told in whole"
 
 
 def test_every_command_shows_its_help_and_the_caps_are_listed_where_they_are_taken(dhp: Dhp) -> None:
     for name in group.commands:
         assert dhp(name, "--help").code == 0
+    own, shared = (dhp("dispatch", "--help").out.index(option) for option in ("--inputs", "--ca-file"))
+    assert own < shared
     for name in ("dispatch", "redrive", "budget-add"):
         listed = " ".join(dhp(name, "--help").out.split())
         assert ", ".join(CAPS) in listed

@@ -121,12 +121,12 @@ def misfits(authority: Authority, stranger: Authority, ada: Identity) -> dict[st
         "nobody trusted": (ada.files, "isn't signed by anybody trusted here: give its CA's as ca_file="),
         "another CA": ({"ca_file": stranger.ca_file, **ada.files}, "isn't signed by anybody trusted here"),
         "another name": ({**trusted, **ada.files, "server_name": "elsewhere"}, "is for another name"),
-        "no certificate": (trusted, "asks for this client's certificate: give cert_file= and key_file="),
+        "no certificate": (trusted, "asks for this client's certificate: give cert_file= (--cert-file, $DHP_TLS_CERT) and key_file= "),
         "a stranger's": ({**trusted, **stranger.issue("ada@example.org").files}, "(unknown ca)"),
         "an expired one": ({**trusted, **authority.issue("ada@example.org", expired=True).files}, "(certificate expired)"),
         "no such file": ({**trusted, "cert_file": "/none"}, "/none can't be read"),
         "a key alone": ({**trusted, "key_file": str(ada.key_file)}, "without its certificate"),
-        "no key": ({**trusted, "cert_file": str(authority.ca_file)}, "no certificate with its key"),
+        "no key": ({**trusted, "cert_file": str(authority.ca_file)}, "in PEM form. Where the key has a file of its own, give key_file="),
     }  # fmt: skip
 
 
