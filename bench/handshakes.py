@@ -118,7 +118,9 @@ def main() -> int:
                     beside(client, daemon, "storm", port),
                     beside(client, daemon, "long_answers", port, authority.ca_file, handoff),
                 ]
-    return 1 if max(worst) > BOUND_MS else 0
+    missed = max(worst) > BOUND_MS
+    print(f"{'MISSED' if missed else 'ok    '}  p99 beside them: {max(worst):.1f} ms, at most {BOUND_MS}")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

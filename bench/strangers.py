@@ -243,25 +243,34 @@ CROWDS: dict[str, Crowd] = {
 
 
 def flood(address: str, connections: int, talk: Callable[[WireClient], list[Said]]) -> None:
-    """Sends on all of the connections whatever they take, and reads whatever comes."""
+    """Sends on all of the connections whatever they take, and reads whatever comes; one that the daemon ends is made anew."""
     selector = selectors.DefaultSelector()
+
+    def connect(burst: memoryview) -> None:
+        sock = open_socket(address)
+        sock.setblocking(False)
+        selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, [burst, 0])
+
     with WireClient(address) as client:
         own = talk is long_states  # A checkpoint is that of one holder.
         said = [talk(client)] * connections if not own else [talk(client) for _ in range(connections)]
         bursts = [b"".join(frame({"id": 1, **one}, counted=True) for one in burst) for burst in said]
         for burst in bursts:
-            sock = open_socket(address)
-            sock.setblocking(False)
-            selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, [memoryview(burst), 0])
+            connect(memoryview(burst))
         print("talking", flush=True)
         while True:
             for key, events in selector.select():
-                sock = key.fileobj  # type: ignore[assignment]
-                if events & selectors.EVENT_READ:
-                    sock.recv(PIECE_BYTES)
-                if events & selectors.EVENT_WRITE:
-                    data, at = key.data
-                    key.data[1] = (at + sock.send(data[at : at + PIECE_BYTES])) % len(data)
+                sock: socket.socket = key.fileobj  # type: ignore[assignment]
+                data, at = key.data
+                try:
+                    if events & selectors.EVENT_READ and not sock.recv(PIECE_BYTES):
+                        raise ConnectionResetError
+                    if events & selectors.EVENT_WRITE:
+                        key.data[1] = (at + sock.send(data[at : at + PIECE_BYTES])) % len(data)
+                except ConnectionError:
+                    selector.unregister(sock)
+                    sock.close()
+                    connect(data)
 
 
 # --- abuse -----------------------------------------------------------------------------------------------------------
