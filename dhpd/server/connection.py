@@ -29,6 +29,11 @@ UNREAD_S = 30.0
 """How long a peer that has ended its input may take nothing of its answers."""
 LONG_READ_BYTES = 64 * 1024
 """A read of so many bytes always lines up: the loop would read on for as long as the peer sends."""
+LONG_READ_S = 0.00025
+"""So long the loop takes for one, roughly. It counts beforehand for whoever is read from again, or one poll would read from hundreds."""
+READ_S_PER_BYTE = 2e-9
+SHORT_READ_BYTES = 16 * 1024
+"""A shorter read costs next to nothing, and whoever says so little comes before those who say much. (Over TLS few reads are longer than two records.)"""
 
 
 class Connection(asyncio.Protocol):
@@ -79,12 +84,14 @@ class Connection(asyncio.Protocol):
             return
         intake = self._intake
         intake.framer.hold(data)
-        is_long = len(data) >= LONG_READ_BYTES
+        is_short, is_long = len(data) < SHORT_READ_BYTES, len(data) >= LONG_READ_BYTES
+        if not is_short:
+            self._turns.charge(len(data) * READ_S_PER_BYTE)
         if is_long or not self._turns.take_at_once(self):
             intake.more = True
-            self._turns.line_up(self, new=not is_long)
+            self._turns.line_up(self, new=is_short)
             if is_long or intake.framer.held_bytes >= LONG_READ_BYTES:
-                self._consider_reading()
+                self._consider_reading(has_much=True)
             intake.measure()
 
     def eof_received(self) -> bool:
@@ -272,19 +279,20 @@ class Connection(asyncio.Protocol):
         if self._ended and self._transport is not None:
             self._transport.close()  # It was only drained, so that the last answer arrives.
 
-    def _consider_reading(self) -> None:
-        """Reads no more than can be answered: the peer's own buffers fill, and it waits."""
+    def _consider_reading(self, *, has_much: bool = False) -> None:
+        """Reads no more than can be answered, and nothing of who `has_much` to be taken in: the peer's own buffers fill, and it waits."""
         if self._transport is None:
             return
         full = not self.closing and self._intake.full()
         if full or self._intake.more:
-            if not self._paused and (full or self._intake.framer.held_bytes >= LONG_READ_BYTES):
+            if not self._paused and (full or has_much or self._intake.framer.held_bytes >= LONG_READ_BYTES):
                 self._paused = True
                 self._transport.pause_reading()
             if not full:
                 self._turns.line_up(self)
         elif self._paused:
             self._paused = False
+            self._turns.charge(LONG_READ_S)
             self._transport.resume_reading()
 
     def _after_unread_s(self, look: Callable[[int], None]) -> asyncio.TimerHandle:

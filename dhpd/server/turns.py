@@ -56,6 +56,11 @@ class Turns:
             (self._new if new else self._going_on)[taker] = self._newest
             self._want_pass()
 
+    def charge(self, cost_s: float) -> None:
+        """So much of this pass is used up outside of anybody's turn: by reading."""
+        self._spent_s += cost_s
+        self._forget_soon()
+
     def leave(self, taker: Taker) -> None:
         """The taker wants no turn any more."""
         self._new.pop(taker, None)
@@ -95,9 +100,12 @@ class Turns:
             taker.take_turn(self._is_over)
         finally:
             self._spent_s += self._clock_s() - began_s
-            # What is spent is forgotten once it is much: a pass of its own for every little turn would cost more than that.
-            if self._spent_s >= TURN_S:
-                self._want_pass()
+            self._forget_soon()
+
+    def _forget_soon(self) -> None:
+        """What is spent is forgotten once it is much: a pass of its own for every little turn would cost more than that."""
+        if self._spent_s >= TURN_S:
+            self._want_pass()
 
     def _is_over(self) -> bool:
         return self._clock_s() >= self._until_s

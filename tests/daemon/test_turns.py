@@ -180,3 +180,29 @@ def test_all_is_taken_in_in_the_end(loop: Loop) -> None:
             loop.turns.line_up(peer)
     assert loop.last_until_nothing_is_due() > 1
     assert not any(peer.frames for peer in peers)
+
+
+class Reader:
+    """Takes in little in its turn, and is read from again after it, at so much of the pass."""
+
+    def __init__(self, loop: Loop, name: str, read_s: float) -> None:
+        self.loop, self.name, self.read_s = loop, name, read_s
+
+    def take_turn(self, is_over: Callable[[], bool]) -> None:
+        self.loop.taken.append(self.name)
+        self.loop.turns.charge(self.read_s)
+
+
+def test_what_will_be_read_counts_so_that_one_poll_reads_from_few(loop: Loop) -> None:
+    for name in "abcdef":
+        loop.turns.line_up(Reader(loop, name, PASS_S / 3.9))
+    assert [loop.passes() for _ in range(3)] == [["a", "b", "c", "d"], ["e", "f"], []]
+
+
+def test_what_was_read_counts_so_that_nobody_is_taken_in_at_once_after_much(loop: Loop) -> None:
+    loop.turns.charge(PASS_S)
+    peer = Peer(loop, "a", 1, 0)
+    assert not loop.turns.take_at_once(peer)
+    loop.turns.line_up(peer)
+    assert loop.passes() == ["a"]
+    assert loop.turns.take_at_once(Peer(loop, "b", 1, 0))
