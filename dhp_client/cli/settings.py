@@ -115,7 +115,8 @@ class SettingsCommand(click.Command):
     """Its help shows what is its own first, and what all commands take behind that."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own, shared = [], []
+        own: list[tuple[str, str]] = []
+        shared: list[tuple[str, str]] = []
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (shown := param.get_help_record(ctx)) is not None:
                 (shared if param.name in _DAEMON_AND_CALLER else own).append(shown)
