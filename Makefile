@@ -15,6 +15,7 @@
 #   make check-reliability    kill to resume, work done twice, work taken without need: a quarter of an hour; ARGS=--quick for two minutes
 #   make simulate SEEDS=1000  the simulation over that many seeds, on all cores; FROM=N is the first one
 #   make fuzz SECONDS=600     random bytes for everything that reads them from strangers, with fresh seeds; failures are kept in .fuzz
+#   make check-spool KILLS=60 a worker killed that often at any moment of a partition, its spool sent by the next; minutes
 #   make clean                removes what the others made
 
 VENV := .venv
@@ -23,9 +24,10 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 200
 MINUTES ?= 10
 SECONDS ?= 60
+KILLS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint audit check-times check-restart check-pings check-abuse soak check-handshakes bench ordeal check-reliability simulate fuzz clean
+.PHONY: demo test lint audit check-times check-restart check-pings check-abuse soak check-handshakes bench ordeal check-reliability simulate fuzz check-spool clean
 
 demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
@@ -74,6 +76,9 @@ simulate: $(STAMP)
 
 fuzz: $(STAMP)
 	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
+
+check-spool: $(STAMP)
+	@DHP_SPOOL_KILLS=$(KILLS) $(BIN)/python -m pytest -q -o timeout=0 tests/client/test_spool_kills.py $(ARGS)
 
 clean:
 	@rm -rf $(VENV) .bench .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-out

@@ -218,7 +218,7 @@ class Client(Looking, Overseeing, Bundles):
             if grant is None:
                 return None
             task = Task(self, self._session, grant, request.worker, detached=request.detached, on_lost=on_lost)
-            if spool is None or await task.adopts(spool, grant):
+            if spool is None or await task._adopts(spool, grant):
                 return task
             left_ms = max(0, int(until_ms - monotonic_ms()))
             request = msgspec.structs.replace(request, wait_ms=left_ms)
@@ -231,7 +231,7 @@ class Client(Looking, Overseeing, Bundles):
         return [] if spool is None else await asyncio.to_thread(spool.all)
 
     async def replay_spool(self, folder: str | os.PathLike[str] | None = None) -> list[Spooled]:
-        """Sends what dead processes have left in the spool, where nobody has had the handoff since, and hands the work back.
+        """Sends what dead processes have left in the spool, where nobody was at work on the handoff since, and hands the work back.
 
         Gives what is still there then. Claiming does the same by itself for each handoff that is claimed; this is for those that
         nobody may come to claim here. `folder` is another spool than the client's own.

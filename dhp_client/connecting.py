@@ -3,6 +3,7 @@
 Owns `connect` and its defaults. What can be asked of the client is `client`'s.
 """
 
+import asyncio
 import math
 import os
 import secrets
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .addresses import AddressLike, parse_addresses
+from .arguments import check_whole
 from .client import Client
 from .exceptions import TokenUnreadable
 from .session import Session
@@ -59,7 +61,10 @@ class Connecting:
         max_spool_bytes: int,
         blocked_loop_ms: int | None,
     ) -> Client:
-        endless = math.inf if spool is not None else IN_DOUBT_MS
+        kept = None if spool is None else Spool(Path(spool), max_spool_bytes)
+        if kept is not None:
+            await asyncio.to_thread(kept.check)
+        endless = math.inf if kept is not None else IN_DOUBT_MS
         opened = Session(
             self._addresses,
             name=name or "python",
@@ -67,7 +72,7 @@ class Connecting:
             token=token_from(token, token_file),
             retry_ms=retry_ms,
             in_doubt_ms=endless if in_doubt_ms is None else in_doubt_ms,
-            spool=None if spool is None else Spool(Path(spool), max_spool_bytes),
+            spool=kept,
             blocked_loop_ms=blocked_loop_ms,
         )
         try:
@@ -130,11 +135,18 @@ def connect(
 
     `spool` is a directory where tasks keep their checkpoints, spending, effects' ends and results while nobody answers, at most
     `max_spool_bytes` for all that have it. They are sent in order afterwards, by this process or the next that claims the
-    handoff, unless somebody else had it in between; then they stay there, and `Client.spooled` tells of them.
+    handoff, unless somebody else was at work in between; then they stay there, and `Client.spooled` tells of them.
 
-    Raises `NotConnected` after `connect_timeout_ms`, `BadAddress` (so `Untrusted`) at once, and so `Unauthenticated` where
-    the token is refused; when it is taken away later, the next call does.
+    Raises `NotConnected` after `connect_timeout_ms`; at once `BadAddress` (so `Untrusted`), `NotSpooled` where the spool can't be
+    written, and `Unauthenticated` where the token is refused; when it is taken away later, the next call does.
     """
+    check_whole(connect_timeout_ms=connect_timeout_ms, retry_ms=retry_ms, max_spool_bytes=max_spool_bytes)
+    if in_doubt_ms is not None:
+        check_whole(in_doubt_ms=in_doubt_ms)
+    if blocked_loop_ms is not None:
+        check_whole(blocked_loop_ms=blocked_loop_ms)
+        if blocked_loop_ms < 1:  # It would look all the time.
+            raise ValueError("blocked_loop_ms must be 1 or more; None: no warning.")
     return Connecting(
         address,
         trust_from(ca_file, cert_file, key_file, server_name),

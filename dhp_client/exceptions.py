@@ -65,7 +65,7 @@ class InDoubt(ClientError):
 
 
 class NotSpooled(ClientError):
-    """Nobody answers, and the spool has no room or can't be written: this write isn't kept, what was kept before is."""
+    """The spool has no room or can't be written: what nobody answered isn't kept, what was kept before is."""
 
 
 class EffectInDoubt(ClientError):

@@ -13,9 +13,10 @@ from msgspec import Raw
 
 from . import payload
 from .exceptions import InDoubt
+from .grants import Grant
 from .hold import Hold
 from .leases import Lease, Phase
-from .session import Grant, Session
+from .session import Session
 from .writes import Write
 
 if TYPE_CHECKING:

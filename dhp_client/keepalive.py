@@ -1,8 +1,8 @@
 """The thread that keeps a client's leases alive, whatever the rest of the program is doing.
 
-Owns the thread, connecting anew when its connection ends, and releasing what is held when the client, its loop or the
-program ends without a word. Does not own what is said over the connection (`heartbeats`), the rules (`leases`) nor
-claiming again (`hold`). A blocked event loop doesn't hold it up; native code that keeps the GIL does.
+Owns the thread, connecting anew when its connection ends, and when what is held is released: when the client, its loop or
+the program ends without a word. Does not own how that is said (`releasing`), what else is (`heartbeats`), the rules (`leases`)
+nor claiming again (`hold`). A blocked event loop doesn't hold it up; native code that keeps the GIL does.
 """
 
 import asyncio
@@ -15,23 +15,19 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-import msgspec
-from msgspec import UNSET
-
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
-from dhp_protocol.limits import Limits
-from dhp_protocol.messages import Hello, Release
+from dhp_protocol.messages import Hello
 
-from . import embedded, forking
-from .addresses import Address, DirectoryAddress, SocketAddress
+from . import forking
+from .addresses import Address
 from .backoff import SHARE_OF_TTL, Backoff
 from .blocking import connect_blocking
 from .clock import monotonic_ms
 from .exceptions import BadAddress, BadReply, ConnectionLost
-from .heartbeats import Heartbeats, receive_some
-from .leases import Lease, LeaseTable, Loss
+from .heartbeats import Heartbeats
+from .leases import LeaseTable, Loss
 from .loop_watch import LoopWatch, place_of
-from .wire import Inbox, Reply, encode_request
+from .releasing import place_of_running, release_all
 
 log = logging.getLogger("dhp_client")
 
@@ -41,13 +37,10 @@ CONNECT_TIMEOUT_MS = 2_000
 HELLO_TIMEOUT_MS = 5_000
 """Longer than connecting: a daemon that has just come back to a crowd is slow, and whoever hangs up after it has taken in the
 hello has a session that was seen and is gone, which costs the lease once the grace is over."""
-RELEASE_TIMEOUT_MS = 2_000
-"""Of each step of releasing at the end."""
 EXIT_TIMEOUT_MS = 5_000
 """How long the program's end may be held up by it."""
 LOOK_EVERY_MS = 1_000
 """A loop that is closed can't wake this thread, so it looks by itself."""
-RELEASED_AT_ONCE = 64
 
 
 _running: "set[KeepAlive]" = set()
@@ -253,7 +246,7 @@ class KeepAlive:
             if self._over():
                 raise _Stopped
             try:
-                connected = connect_blocking(_place_of(address), CONNECT_TIMEOUT_MS)
+                connected = connect_blocking(place_of_running(address), CONNECT_TIMEOUT_MS)
             except OSError as error:
                 problem = error
                 continue
@@ -277,21 +270,11 @@ class KeepAlive:
             self._release_held()
 
     def _release_held(self) -> None:
-        """Over another connection, to where the daemon was seen last: the thread's own may stand in the middle of a frame."""
         leases = self._table.held(monotonic_ms())
-        if not leases:
-            return
         for lease in leases:  # Before anybody else may have them.
             self._table.give_up(lease, Loss("closed", lease.fence, ""))
-        try:
-            with connect_blocking(_place_of(self._addresses[0]), RELEASE_TIMEOUT_MS) as connected:
-                if self._hello.token is not UNSET:  # In a session of its own, which ends with this connection.
-                    Heartbeats(connected, self._table).join(msgspec.structs.replace(self._hello, session=UNSET))
-                    connected.settimeout(RELEASE_TIMEOUT_MS / 1000)
-                for start in range(0, len(leases), RELEASED_AT_ONCE):
-                    _release(connected, leases[start : start + RELEASED_AT_ONCE])
-        except (OSError, ConnectionLost, BadAddress, BadReply, DHPError) as error:
-            log.warning("%d leases couldn't be given back, they end by themselves: %s", len(leases), error)
+        if leases:
+            release_all(leases, self._addresses[0], self._hello, self._table)  # Where the daemon was seen last.
 
     def _swallow_pokes(self) -> None:
         assert self._wake_out is not None
@@ -302,24 +285,6 @@ class KeepAlive:
         held, self._socket = self._socket, None
         if held is not None:
             held.close()
-
-
-def _place_of(address: Address) -> SocketAddress:
-    """Never starts a daemon: that is the client's to decide."""
-    return embedded.locate(address.directory) if isinstance(address, DirectoryAddress) else address
-
-
-def _release(connected: socket.socket, leases: Sequence[Lease]) -> None:
-    """So few that they can be sent before an answer is read."""
-    reason, limits = "its program let go of it", Limits()
-    requests = [
-        Release(id=number, handoff=lease.handoff, fence=lease.fence, reason=reason)
-        for number, lease in enumerate(leases)
-    ]
-    connected.sendall(b"".join(encode_request(request, limits) for request in requests))
-    inbox, answered = Inbox(), 0
-    while answered < len(leases):
-        answered += sum(isinstance(item, Reply) for item in inbox.feed(receive_some(connected)))
 
 
 def _release_at_exit() -> None:

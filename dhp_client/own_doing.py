@@ -29,13 +29,14 @@ JsonRecord = dict[str, Any]
 async def newest_record(connection: Connection, handoff: str, type: str, *, after: int) -> JsonRecord | None:
     """The newest record of that type behind the position `after`; None: there is none."""
     newest: JsonRecord | None = None
-    async for record in _records(connection, handoff):
+    async for record in records(connection, handoff):
         if record["type"] == type and record["position"] > after:
             newest = record
     return newest
 
 
-async def _records(connection: Connection, handoff: str) -> AsyncIterator[JsonRecord]:
+async def records(connection: Connection, handoff: str) -> AsyncIterator[JsonRecord]:
+    """The handoff's history, oldest first."""
     after: int | None = 0
     while after is not None:
         page = await _page(connection, handoff, after)
@@ -67,7 +68,7 @@ async def imported_before(connection: Connection, reply: ImportReply, before: in
     `imported` record.
     """
     first = 0
-    async for record in _records(connection, reply.handoff):
+    async for record in records(connection, reply.handoff):
         position: int = record["position"]
         if position > before:
             first = first or position
@@ -91,7 +92,7 @@ async def refused_before(connection: Connection, request: Request, loss: Loss, f
 
 async def _refusal(connection: Connection, request: Spend | Checkpoint | Complete, fence: int) -> DHPError | None:
     before: JsonRecord = {}
-    async for record in _records(connection, request.handoff):
+    async for record in records(connection, request.handoff):
         if record["type"] == "dead" and record["fence"] == fence + 1:
             if isinstance(request, Complete):
                 return _result_invalid(request, before)

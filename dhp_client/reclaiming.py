@@ -14,8 +14,9 @@ from dhp_protocol.replies import StatusReply
 
 from .backoff import Backoff
 from .exceptions import ClientError, ConnectionLost, NotConnected
+from .grants import Grant
 from .leases import Loss, Phase, loss_from_status
-from .session import Grant
+from .standing_in import may_stand_for
 
 if TYPE_CHECKING:
     from .hold import Hold
@@ -56,8 +57,8 @@ async def _reclaim_once(hold: "Hold") -> None:
         return
     if grant is None:
         return
-    # One change of status ended the lease and the next is this claim, so nobody was between them.
-    if grant.reply.fence != lease.fence + 2 or not _is_where_we_were(hold, grant):
+    stands = await may_stand_for(session.connection, lease.handoff, lease.fence, grant.reply.fence)
+    if not stands or not _is_where_we_were(hold, grant):
         await session.hand_back(lease.handoff, grant.reply.fence, "somebody else was at work meanwhile")
         hold.lose(Loss("superseded", grant.reply.fence, "running"))
         return

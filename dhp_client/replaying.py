@@ -25,7 +25,7 @@ log = logging.getLogger("dhp_client")
 
 
 async def replay_left(client: "Client", spool: Spool, left: Spooled) -> None:
-    """Sends what `left` holds, if nobody has had its handoff since; notes that it is void if somebody has."""
+    """Sends what `left` holds, if nobody was at work on its handoff since; notes that it is void if somebody was."""
     try:
         task = await client._claimed(Claim(worker=left.worker, handoff=left.handoff, wait_ms=0), spool=spool)
         if task is not None:
@@ -41,14 +41,14 @@ async def replay_left(client: "Client", spool: Spool, left: Spooled) -> None:
 
 
 async def _compare(client: "Client", left: Spooled) -> None:
-    """It isn't there to be claimed: its own lease still runs, or was the last one, or somebody else has come since."""
+    """It isn't there to be claimed: its own lease still runs, or somebody else has it, or it will never be."""
     found = await client.status(left.handoff)
     if found.status == "completed" and left.has_result:
         accepted = await client.result(left.handoff)
         if payload.encode(accepted.result, member="result") == payload.encode(left.result, member="result"):
             await _end(left, None)  # It was accepted; only the answer was lost.
             return
-    if found.fence > left.fence + 1 or found.status in ("completed", "cancelled", "dead", "suspended"):
+    if found.status in ("completed", "cancelled", "dead", "suspended"):  # Else the next claim tells.
         await _end(left, Void(why="superseded", fence=found.fence, status=found.status))
 
 

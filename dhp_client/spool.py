@@ -5,7 +5,9 @@ file is `spool_file`'s, what is done about what waits `spooling`'s.
 """
 
 import contextlib
+import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import msgspec
 
 from . import payload
 from .exceptions import NotSpooled
-from .spool_file import SpoolFile, lock, take
+from .spool_file import SpoolFile, is_locked, lock, make_folder, open_own, take
 from .spool_lines import Contents, Entry, Head, KeptCheckpoint, KeptResult, parsed, read
 
 MAX_SPOOL_BYTES = 256 * 1024 * 1024
@@ -65,6 +67,17 @@ class Spool:
         self.folder = folder.absolute()
         self.max_bytes = max_bytes
 
+    def check(self) -> None:
+        """Makes the folder where there is none. Raises `NotSpooled` where nothing could be kept: better now than in a partition."""
+        if sys.platform == "win32":
+            raise NotSpooled("There is no spool on Windows.")
+        try:
+            make_folder(self.folder)
+        except OSError as error:
+            raise self._not_written(error) from error
+        if not os.access(self.folder, os.R_OK | os.W_OK | os.X_OK):
+            raise self._not_written("this program may not, or it is read-only")
+
     def keep(self, file: SpoolFile | None, head: Head, entry: Entry) -> SpoolFile:
         """Writes `entry` down, in a new file where there is none. Raises `NotSpooled`; then what was there is still there."""
         used, size = sum(map(_size_of, self._paths())), len(msgspec.json.encode(entry))
@@ -73,16 +86,12 @@ class Spool:
                 f"The spool {self.folder} may have {self.max_bytes} bytes, of which {used} are used: nothing more is kept "
                 "until a daemon answers. `dhp spool list` shows what may be dropped."
             )
-        made: SpoolFile | None = None
         try:
             if file is None:
-                file = made = self._create(head)
+                return self._create(head, entry)
             file.append(entry)
         except OSError as error:
-            if made is not None:
-                made.remove()
-            why = error.strerror or error
-            raise NotSpooled(f"The spool {self.folder} can't be written, so this isn't kept: {why}.") from error
+            raise self._not_written(error) from error
         return file
 
     def left_of(self, handoff: str) -> list[SpoolFile]:
@@ -101,9 +110,15 @@ class Spool:
                 raise NotSpooled(f"{path} belongs to a process that is at work.")
             path.unlink()
 
-    def _create(self, head: Head) -> SpoolFile:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return SpoolFile.create(self.folder / f"{head.handoff}-{head.fence}-{secrets.token_hex(4)}{SUFFIX}", head)
+    def _create(self, head: Head, entry: Entry) -> SpoolFile:
+        make_folder(self.folder)
+        return SpoolFile.create(
+            self.folder / f"{head.handoff}-{head.fence}-{secrets.token_hex(4)}{SUFFIX}", head, entry
+        )
+
+    def _not_written(self, why: OSError | str) -> NotSpooled:
+        told = (why.strerror or why) if isinstance(why, OSError) else why
+        return NotSpooled(f"The spool {self.folder} can't be written, so nothing is kept there: {told}.")
 
     def _paths(self, handoff: str = "") -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
@@ -111,12 +126,12 @@ class Spool:
 
 
 def _told(path: Path) -> Spooled | None:
-    try:
-        with path.open("rb") as opened:
-            in_use = not lock(opened.fileno(), tries=1)
-            data = opened.read()
-    except FileNotFoundError:
+    descriptor = open_own(path, os.O_RDONLY)
+    if descriptor is None:
         return None
+    with open(descriptor, "rb") as opened:
+        in_use = is_locked(descriptor)
+        data = opened.read()
     contents = read(data)
     if contents is None:
         if b"\n" not in data:
@@ -126,6 +141,8 @@ def _told(path: Path) -> Spooled | None:
         )
         contents = Contents.of(nobody)
         contents.damaged = True
+    if contents.empty:
+        return None
     head, waiting = contents.head, [parsed(data[one.start : one.start + one.length]) for one in contents.waiting]
     states = [one.state for one in waiting if isinstance(one, KeptCheckpoint)]
     results = [one.result for one in waiting if isinstance(one, KeptResult)]

@@ -144,6 +144,11 @@ class Contents:
         return cls(head=head, fence=head.fence, seq=head.seq, sha256=head.sha256)
 
     @property
+    def empty(self) -> bool:
+        """Whether nobody needs the file any more."""
+        return not self.waiting and self.void is None and not self.damaged
+
+    @property
     def checkpoints(self) -> int:
         """How many of what waits are checkpoints."""
         return sum(one.sha256 is not None for one in self.waiting)
@@ -159,7 +164,8 @@ class Contents:
 
     def take(self, line: Line, length: int, digest: bytes) -> None:
         """The next good line, `length` bytes with its digest and its end."""
-        start, self.end, self.digest = self.end, self.end + length, digest
+        start = self.end
+        self.stands(length, digest)
         match line:
             case Head():
                 pass
@@ -180,14 +186,29 @@ class Contents:
             case _:
                 self.waiting.append(Waiting(start, length, None, 0.0, 0))
 
-    def goes_on_from(self, stored: StoredCheckpoint | None) -> bool:
-        """Whether `stored`, the handoff's last checkpoint, is the one before what waits, or one of what waits."""
+    def stands(self, length: int, digest: bytes) -> None:
+        """A good line of `length` bytes is in the file, whose meaning counts already."""
+        self.end, self.digest = self.end + length, digest
+
+    def sent_up_to(self, stored: StoredCheckpoint | None) -> int | None:
+        """How many of those that wait are with the daemon already, `stored` being the handoff's last checkpoint.
+
+        They were sent in order, so a checkpoint that is stored has taken all before it along. None: `stored` is neither one of
+        them nor what the first of them comes after.
+        """
         seq, sha256 = (0, None) if stored is None else (stored.seq, stored.sha256)
         if (seq, sha256) == (self.seq, self.sha256):
-            return True
-        ours = [one.sha256 for one in self.waiting if one.sha256 is not None]
-        place = seq - self.seq - 1
-        return (place == 0 and sha256 in self.head.unanswered) or (0 <= place < len(ours) and ours[place] == sha256)
+            return 0
+        ours = [number for number, one in enumerate(self.waiting, 1) if one.sha256 is not None]
+        # One that was given up may be stored before them, and has its number from the first of them.
+        leads = (0, 1) if self.head.unanswered and self.seq == self.head.seq else (0,)
+        for lead in leads:
+            place = seq - self.seq - 1 - lead
+            if place == -1 and lead and sha256 in self.head.unanswered:
+                return 0
+            if 0 <= place < len(ours) and self.waiting[ours[place] - 1].sha256 == sha256:
+                return ours[place]
+        return None
 
 
 def read(data: bytes) -> Contents | None:
@@ -220,9 +241,12 @@ def _checked(text: bytes, digest: bytes) -> Line | None:
     if text[: DIGEST_CHARS + 1] != _digest(digest, body) + b" ":
         return None
     try:
-        return _decode(body)
-    except msgspec.DecodeError:
+        line = _decode(body)
+        if isinstance(line, KeptCheckpoint | KeptSpend):
+            _usd(line.usd)
+    except (msgspec.DecodeError, RecursionError):
         return None
+    return line
 
 
 def _digest(digest: bytes, body: bytes) -> bytes:

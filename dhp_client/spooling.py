@@ -21,6 +21,7 @@ from .leases import Loss, Phase
 from .spool import Spool
 from .spool_file import SpoolFile
 from .spool_lines import Answered, Head, Reclaimed, Void
+from .standing_in import may_stand_for
 from .wire import check_payloads
 from .writes import OutOfTouch, Write
 
@@ -92,14 +93,14 @@ class Spooling:
         check_payloads(entry, hold.session.connection.limits)
         if not self.kept:
             self._maybe_sent = write.sent
-        self._file = await asyncio.to_thread(self._spool.keep, self._file, self._head(), entry)
+        file = self._file = await asyncio.to_thread(self._spool.keep, self._file, self._head(), entry)
         if self.kept == 1:
-            log.warning("%s: nobody answers, so its writes go to %s", hold.lease.handoff, self._file.path)
+            log.warning("%s: nobody answers, so its writes go to %s", hold.lease.handoff, file.path)
         if hold.lease.lost is not None:  # Meanwhile.
             self.lost(hold.lease.lost)
         hold.check()
         if write.kept is not None:
-            return write.kept(self._file.contents)
+            return write.kept(file.contents)
         while True:
             try:
                 return await self._send_kept(own=write)  # type: ignore[no-any-return]
@@ -143,11 +144,10 @@ class Spooling:
         self._backoff.reset()
         if refusal is not None:
             log.error("%s: a write that was kept is refused: %s", hold.lease.handoff, refusal)
-        await asyncio.to_thread(file.mark, Answered(seq=hold.seq, sha256=hold.sha256, error=told))
+        await asyncio.to_thread(file.answered, Answered(seq=hold.seq, sha256=hold.sha256, error=told))
         if not file.contents.waiting:
             if self._file is file:
                 self._file = None
-            await asyncio.to_thread(file.remove)
         elif hold.ended == "dead":
             self._put_aside(Void(why="dead", fence=hold.lease.fence + 1, status="dead"))
 
@@ -188,7 +188,8 @@ class Spooling:
                 hold.check()
                 sent = self.kept
                 await self._send_kept()
-                log.warning("%s: %d writes that were kept are with the daemon now", hold.lease.handoff, sent)
+                if sent:  # Else the worker's own call has sent them meanwhile.
+                    log.warning("%s: %d writes that were kept are with the daemon now", hold.lease.handoff, sent)
         except (LeaseLost, ClientError) as error:
             log.debug("%s: %s", hold.lease.handoff, error)  # The worker's next call hears of it.
             return
@@ -233,21 +234,20 @@ class Spooling:
     async def adopt(self, stored: StoredCheckpoint | None) -> None:
         """Sends what a dead process kept for this handoff, which was just claimed; `stored` is its last checkpoint.
 
-        Only if nobody was between that process and this one: one change of status ended its lease, and the next is this claim.
+        Only if this lease may stand for that process's (`standing_in`), and its writes come right after what is stored.
         """
         hold = self._hold
         for file in await asyncio.to_thread(self._spool.left_of, hold.lease.handoff):
-            contents = file.contents
-            follows = contents.fence + 2 == hold.lease.fence and contents.goes_on_from(stored)
-            if self._file is not None or not follows:
+            sent = await self._sent_of(file, stored)
+            if sent is None:
                 void = Void(why="superseded", fence=hold.lease.fence, status="running")
                 _warn_of(file, void)
                 await asyncio.to_thread(put_aside, file, void)
                 continue
             await asyncio.to_thread(file.mark, Reclaimed(fence=hold.lease.fence))
-            if not _stands_before(file, stored):
-                hold.seq, hold.sha256 = contents.seq, contents.sha256
             self._file = file
+            for _ in range(sent):
+                await self._answered(file, None)
         while self.kept:
             log.warning("%s: %d writes that a dead process kept are sent", hold.lease.handoff, self.kept)
             try:
@@ -260,6 +260,14 @@ class Spooling:
                 raise
             except DHPError as error:
                 log.debug("%s: %s", hold.lease.handoff, error)  # Told already, and its author is gone.
+
+    async def _sent_of(self, file: SpoolFile, stored: StoredCheckpoint | None) -> int | None:
+        """How many of the writes in `file` are with the daemon already; None: they mustn't be sent."""
+        lease, sent = self._hold.lease, file.contents.sent_up_to(stored)
+        if sent is None or self._file is not None:
+            return None
+        connection = self._hold.session.connection
+        return sent if await may_stand_for(connection, lease.handoff, file.contents.fence, lease.fence) else None
 
 
 def put_aside(file: SpoolFile, void: Void) -> None:
@@ -278,11 +286,3 @@ def _warn_of(file: SpoolFile, void: Void) -> None:
         contents.checkpoints,
         file.path,
     )
-
-
-def _stands_before(file: SpoolFile, stored: StoredCheckpoint | None) -> bool:
-    """Whether `stored` comes before what waits though the file doesn't know its number: one that was given up, but stored."""
-    contents = file.contents
-    if stored is None or stored.seq != contents.seq + 1 or stored.sha256 not in contents.head.unanswered:
-        return False
-    return stored.sha256 != next((one.sha256 for one in contents.waiting if one.sha256 is not None), None)

@@ -25,7 +25,8 @@ from .budgets import Budget
 from .calls import or_unset
 from .effects import Effects
 from .exceptions import ApprovalDenied, CapabilityDenied, ClientClosed, ClientError, Suspended, TaskEnded
-from .session import Grant, Session
+from .grants import Grant
+from .session import Session
 from .spending import Spending
 from .spool import Spool
 from .spool_lines import KeptResult
@@ -71,7 +72,7 @@ class Task(Spending, Effects, Asking):
         self._hold.on_lost = weakref.WeakMethod(self._lease_lost)
         self._hold.begin()
 
-    async def adopts(self, spool: Spool, grant: Grant) -> bool:
+    async def _adopts(self, spool: Spool, grant: Grant) -> bool:
         """Sends what a dead process kept of this handoff, as `grant` gives it; false where that has ended it already."""
         if self._hold.spooling is None:
             self._hold.spooling = Spooling(self._hold, spool)

@@ -5,6 +5,7 @@ any command.
 """
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import NoReturn
 import click
 
 import dhp_client
+from dhp_protocol.printable import harmless
 
 from . import conforming, deciding, dispatching, effects, looking, moving, overseeing, spools
 from .chaos import chaos
@@ -66,6 +68,9 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs `dhp` and exits with its code."""
+    log = logging.StreamHandler()
+    log.setFormatter(_Harmless())
+    logging.basicConfig(level=logging.WARNING, handlers=[log])
     code = exit_code(arguments)
     try:
         sys.stdout.flush()
@@ -73,6 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = code or FAILED
         _give_up_writing(error)
     sys.exit(code)
+
+
+class _Harmless(logging.Formatter):
+    """What the client notes down may hold a daemon's words, or a file's."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return harmless(super().formatMessage(record))
 
 
 def exit_code(arguments: Sequence[str] | None) -> int:

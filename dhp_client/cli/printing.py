@@ -113,17 +113,17 @@ def duration(ms: float) -> str:
 
 def record_line(record: dict[str, Any]) -> str:
     """A record on one line."""
-    return _record_line(str(record["n"]), record, _details(record))
+    return _record_line(_told(record, "n"), record, _details(record))
 
 
 def history_lines(records: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The records, one on each line, a row of checkpoints under one fence drawn together."""
     run: list[dict[str, Any]] = []
     for record in records:
-        if run and (record["type"] != "checkpointed" or record["fence"] != run[0]["fence"]):
+        if run and (record.get("type") != "checkpointed" or record.get("fence") != run[0].get("fence")):
             yield _run_line(run)
             run = []
-        if record["type"] == "checkpointed":
+        if record.get("type") == "checkpointed":
             run.append(record)
         else:
             yield record_line(record)
@@ -135,11 +135,18 @@ def _run_line(run: Sequence[dict[str, Any]]) -> str:
     if len(run) == 1:
         return record_line(run[0])
     first, last = run[0], run[-1]
-    return _record_line(f"{first['n']}-{last['n']}", last, f"seq {first['seq']} to {last['seq']}")
+    numbers = f"{_told(first, 'n')}-{_told(last, 'n')}"
+    return _record_line(numbers, last, f"seq {_told(first, 'seq')} to {_told(last, 'seq')}")
 
 
 def _record_line(number: str, record: dict[str, Any], details: str) -> str:
-    return f"{number:>7}  {record['at']}  {record['type']:<12}  fence {record['fence']:<3}  {details}".rstrip()
+    at, kind, fence = (_told(record, name) for name in ("at", "type", "fence"))
+    return f"{number:>7}  {at}  {kind:<12}  fence {fence:<3}  {details}".rstrip()
+
+
+def _told(record: dict[str, Any], name: str) -> str:
+    """What every record tells; `?` where a daemon doesn't."""
+    return _text(record.get(name, "?"))
 
 
 def _details(record: dict[str, Any]) -> str:

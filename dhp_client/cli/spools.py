@@ -61,7 +61,7 @@ def drop(file: Path) -> None:
 async def replay(client: dhp_client.Client, settings: Settings, folder: Path) -> int:
     """Send what dead workers left in FOLDER, and hand the work back.
 
-    Where somebody has had the handoff since, nothing is sent. Workers that have the same spool do so by themselves when they
+    Where somebody has been at work on the handoff since, nothing is sent. Workers that have the same spool do so by themselves when they
     claim. Shows what is still there; exit code 4 if some of it may be sent later.
     """
     left = await client.replay_spool(folder)
@@ -85,4 +85,4 @@ def _found(file: Path) -> Spooled:
     for one in Spool(file.parent).all():
         if Path(one.path) == file.absolute():
             return one
-    raise click.ClickException(f"{file} is no spool file.")
+    raise click.ClickException(f"{file} is no spool file of yours.")

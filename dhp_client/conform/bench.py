@@ -197,7 +197,8 @@ def learn_terms(target: Target) -> Terms:
     with Wire(target.address, answer_within_ms=target.answer_within_ms) as wire:
         first = Peer(wire, "", count(), counted=False)
         came = first.reply(first.send("ping"))
-        wants_token = came["ok"] is False and came["error"]["code"] == "unauthenticated"
+        error = came.get("error")
+        wants_token = isinstance(error, dict) and error.get("code") == "unauthenticated"
         if wants_token and target.token is None:
             raise NotChecked("the daemon wants a token: give --token-file or $DHP_TOKEN")
         hello = say_hello(wire, target.token)
@@ -208,6 +209,7 @@ def learn_terms(target: Target) -> Terms:
             )
         durability = first.call("health")["durability"]
     holds(hello["protocol"] == "dhp/1", "a daemon that speaks dhp/1", hello["protocol"])
+    holds(isinstance(hello["roles"], list), "hello to tell the roles in a list", hello["roles"])
     return Terms(hello=hello, wants_token=wants_token, durability=durability)
 
 

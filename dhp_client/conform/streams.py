@@ -1,6 +1,6 @@
 """Plays streams of bytes: what is sent, in pieces, and all that comes until the daemon ends the connection.
 
-Owns sending while answers come, and comparing with the `answers` of `frames.json`.
+Owns sending while answers come (over TLS before they are read), and comparing with the `answers` of `frames.json`.
 """
 
 import threading
@@ -37,6 +37,8 @@ def said(wire: Wire, chunks: list[bytes], *, end_input: bool) -> list[Line]:
 
     sender = threading.Thread(target=send, daemon=True)
     sender.start()
+    if wire.encrypted:  # Python's TLS isn't for two threads at once: what is sent meanwhile may be lost without a word.
+        sender.join()
     lines = []
     while (line := wire.receive()) is not None:
         lines.append(line)

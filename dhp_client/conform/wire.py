@@ -10,10 +10,15 @@ from types import TracebackType
 
 from ..addresses import SocketAddress
 from ..blocking import connect_blocking
+from ..clock import monotonic_ms
 from .judging import Members, Unlike, read_json
 
-MAX_LINE_BYTES = 256 * 1024 * 1024
+MAX_RECEIVED_BYTES = 16 * 1024 * 1024
+"""On one connection, where a good daemon says some KB: whoever goes on without an end is stopped there."""
+LIVES_MS = 120_000.0
+"""A connection is one check's, and hardly a check takes more than a few seconds."""
 ANSWER_WITHIN_MS = 20_000.0
+PIECE_BYTES = 64 * 1024
 
 
 class Notes:
@@ -54,7 +59,7 @@ class Line:
         try:
             self.text = body.decode()
             value = read_json(self.text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unlike("a frame whose body is JSON in UTF-8", f"{raw[:200]!r} ({error})") from None
         if not isinstance(value, Members) or b"\r" in body:
             raise Unlike("a frame whose body is one JSON object on one line", repr(raw[:200]))
@@ -70,7 +75,10 @@ class Wire:
         self._notes = notes or Notes()
         self._answer_within_ms = answer_within_ms
         self.socket = connect_blocking(address, answer_within_ms)
-        self._file = self.socket.makefile("rb")
+        self.encrypted = isinstance(self.socket, ssl.SSLSocket)
+        self._ends_ms = monotonic_ms() + LIVES_MS
+        self._buffer = bytearray()
+        self._received_bytes = 0
 
     def __enter__(self) -> "Wire":
         return self
@@ -81,6 +89,7 @@ class Wire:
         self.close()
 
     def send(self, data: bytes) -> None:
+        self.socket.settimeout(self._answer_within_ms / 1000)
         self.socket.sendall(data)
 
     def end_input(self) -> None:
@@ -89,24 +98,49 @@ class Wire:
 
     def receive(self) -> Line | None:
         """The next frame; None at the end."""
-        try:
-            raw = self._file.readline(MAX_LINE_BYTES)
-        except TimeoutError:
-            self._notes.unanswered = True
-            raise Unlike("an answer", f"none within {self._answer_within_ms / 1000:g} s") from None
-        except (ConnectionError, ssl.SSLError):
-            raw = b""
-        if not raw:
+        end = self._receive_line()
+        if end < 0:
+            if self._buffer:
+                raise Unlike("whole frames", f"the connection ended within one: {bytes(self._buffer[:200])!r}")
             return None
-        if not raw.endswith(b"\n"):
-            raise Unlike("whole frames", f"the connection ended within one: {raw[:200]!r}")
-        line = Line(raw[:-1])
+        line = Line(bytes(self._buffer[:end]))
+        del self._buffer[: end + 1]
         self._notes.take(line.value)
         return line
 
     def close(self) -> None:
-        self._file.close()
         self.socket.close()
+
+    def _receive_line(self) -> int:
+        """Where the first line in the buffer ends, once it is whole; -1 at the end of what comes."""
+        until_ms = min(monotonic_ms() + self._answer_within_ms, self._ends_ms)
+        looked_at = 0
+        while (end := self._buffer.find(b"\n", looked_at)) < 0:
+            looked_at = len(self._buffer)
+            piece = self._receive_piece(until_ms)
+            if not piece:
+                return -1
+            self._buffer += piece
+            self._received_bytes += len(piece)
+            if self._received_bytes > MAX_RECEIVED_BYTES:
+                raise self._given_up("answers that come to an end", f"{MAX_RECEIVED_BYTES} bytes, and more")
+        return end
+
+    def _receive_piece(self, until_ms: float) -> bytes:
+        left_ms = until_ms - monotonic_ms()
+        try:
+            if left_ms > 0:
+                self.socket.settimeout(left_ms / 1000)
+                return self.socket.recv(PIECE_BYTES)
+        except TimeoutError:
+            pass
+        except (ConnectionError, ssl.SSLError):
+            return b""
+        raise self._given_up("an answer", f"none within {self._answer_within_ms / 1000:g} s")
+
+    def _given_up(self, expected: str, came: str) -> Unlike:
+        self._notes.unanswered = True
+        return Unlike(expected, came)
 
 
 def framed(body: bytes, *, counted: bool) -> bytes:

@@ -23,6 +23,7 @@ class Ending:
         self._clock = clock
         self._idle_since_ms: int | None = None
         self._draining = False
+        self._drains_first = False  # It was asked for before there was anybody to drain.
         self._engine: Engine | None = None
         self._connections: Sized = ()
         self._worked: Callable[[], None]
@@ -30,12 +31,16 @@ class Ending:
     def serves(self, engine: Engine, connections: Sized, worked: Callable[[], None]) -> None:
         """From now on there is somebody to drain; `worked` is called when the engine may have something to say."""
         self._engine, self._connections, self._worked = engine, connections, worked
+        if self._drains_first:
+            self.drain()
 
     def drain(self) -> None:
         """Step one of an end: no new claims and dispatches, while whoever holds work finishes it."""
-        if self._engine is not None:
-            self._engine.drain(self._clock.now())
-            self._worked()
+        if self._engine is None:
+            self._drains_first = True
+            return
+        self._engine.drain(self._clock.now())
+        self._worked()
 
     def end(self) -> None:
         """Told to stop: after a grace in which those who hold work finish it, if there is one; told again, at once."""

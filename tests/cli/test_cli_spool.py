@@ -60,6 +60,36 @@ def test_what_a_dead_worker_left_is_sent_once_its_lease_is_over(dhp: Dhp, folder
     assert (status["status"], status["seq"]) == ("pending", 1)
 
 
+def test_what_is_no_plain_file_is_no_spool_file_whatever_its_name(dhp: Dhp, folder: Path) -> None:
+    folder.mkdir()
+    name = f"{'a' * 64}-1-{{}}.spool".format
+    os.mkfifo(folder / name("pipe"))
+    (folder / name("endless")).symlink_to("/dev/zero")
+    (folder / name("nowhere")).symlink_to(folder / "nothing")
+    (folder / name("folder")).mkdir()
+    assert len(dhp("spool", "list", str(folder)).out.splitlines()) == 1
+    assert dhp("spool", "replay", str(folder)).code == 0
+    assert "is no spool file" in dhp("spool", "show", str(folder / name("pipe"))).err
+
+
+def test_what_another_user_put_into_a_spool_is_not_sent(dhp: Dhp, folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    handoff = dhp("dispatch", "cli.foreign-spool").out.strip()
+    with sync.connect() as worker:
+        task = worker.claim(handoff)
+        assert task
+        file = keep(folder, handoff, fence=task.fence)
+        file.close()
+        task.release()
+    os.chown(file.path, 12_345, -1)
+    assert dhp("spool", "replay", str(folder)).code == 0
+    assert dhp("status", handoff, "--json").json["attempt"] == 1
+    os.chown(file.path, 0, -1)
+    assert dhp("spool", "replay", str(folder)).code == 0
+    assert dhp("status", handoff, "--json").json["seq"] == 1
+
+
 def test_another_file_is_no_spool_file(dhp: Dhp, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
     assert dhp("spool", "show", str(tmp_path / "x")).code == 1

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,19 @@ def test_a_process_that_was_stopped_is_no_blocked_loop(shared_daemon: DaemonProc
         worker.send_signal(signal.SIGCONT)
         _, errors = worker.communicate("\n", timeout=20)
     assert (worker.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"blocked_loop_ms": 0}, "blocked_loop_ms must be 1 or more; None: no warning"),
+        ({"blocked_loop_ms": "2"}, "blocked_loop_ms must be an int of milliseconds"),
+        ({"retry_ms": None}, "retry_ms must be an int of milliseconds"),
+        ({"in_doubt_ms": 1.5}, "in_doubt_ms must be an int of milliseconds"),
+        ({"max_spool_bytes": "1 GB"}, "max_spool_bytes must be an int"),
+    ],
+)
+def test_times_that_mean_nothing_are_refused_before_anything_is_connected(given: dict[str, Any], said: str) -> None:
+    for connect in (dhp_client.connect, dhp_client.sync.connect):
+        with pytest.raises((TypeError, ValueError), match=said):
+            connect("tcp://127.0.0.1:1", **given)

@@ -1,11 +1,13 @@
 """What a spool file's bytes mean: whole lines count, a torn end doesn't, and nothing else is taken for either."""
 
+import hashlib
 import random
 
 import pytest
 from msgspec import Raw
 
 from dhp_client.spool_lines import (
+    DIGEST_CHARS,
     FIRST_DIGEST,
     Answered,
     Contents,
@@ -116,27 +118,36 @@ def stored(seq: int, sha256: str) -> StoredCheckpoint:
 
 
 @pytest.mark.parametrize(
-    ("seq", "sha256", "ours"),
+    ("seq", "sha256", "sent"),
     [
-        (7, "7" * 64, True),
-        (8, "1" * 64, True),
-        (9, "2" * 64, True),
-        (8, "u" * 64, True),
-        (9, "u" * 64, False),
-        (8, "2" * 64, False),
-        (10, "2" * 64, False),
-        (6, "7" * 64, False),
-        (7, "8" * 64, False),
+        (7, "7" * 64, 0),
+        (8, "1" * 64, 1),
+        (9, "2" * 64, 4),
+        (8, "u" * 64, 0),
+        (9, "1" * 64, 1),
+        (10, "2" * 64, 4),
+        (9, "u" * 64, None),
+        (8, "2" * 64, None),
+        (11, "2" * 64, None),
+        (6, "7" * 64, None),
+        (7, "8" * 64, None),
     ],
 )
-def test_it_goes_on_only_from_a_checkpoint_of_its_own(seq: int, sha256: str, ours: bool) -> None:
-    assert contents_of(*LINES).goes_on_from(stored(seq, sha256)) is ours
+def test_it_goes_on_only_from_a_checkpoint_of_its_own(seq: int, sha256: str, sent: int | None) -> None:
+    assert contents_of(*LINES).sent_up_to(stored(seq, sha256)) == sent
+
+
+def test_what_was_given_up_before_it_leads_nothing_any_more_once_a_checkpoint_is_known_to_be_stored() -> None:
+    found = contents_of(*LINES, Answered(seq=8, sha256="1" * 64))
+    assert found.sent_up_to(stored(9, "2" * 64)) == 3
+    assert found.sent_up_to(stored(10, "2" * 64)) is None
+    assert found.sent_up_to(stored(9, "u" * 64)) is None
 
 
 def test_with_no_checkpoint_before_it_goes_on_only_from_none() -> None:
     none = Head(handoff="a" * 64, kind="k", worker="w", fence=1, seq=0, sha256=None, unanswered=[], at="", pid=1)
-    assert contents_of(none, state(1)).goes_on_from(None)
-    assert not contents_of(*LINES).goes_on_from(None)
+    assert contents_of(none, state(1)).sent_up_to(None) == 0
+    assert contents_of(*LINES).sent_up_to(None) is None
 
 
 def test_a_later_version_is_not_guessed_at() -> None:
@@ -146,3 +157,19 @@ def test_a_later_version_is_not_guessed_at() -> None:
     found = read(file_of(later, state(1)))
     assert found is not None
     assert found.damaged
+
+
+UNUSABLE = {
+    "deeper than anybody reads": b'{"line":"complete","result":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "money that is no number": b'{"line":"spend","usd":"many","steps":1,"nonce":"n"}',
+    "money beyond every number": b'{"line":"spend","usd":1e999,"steps":1,"nonce":"n"}',
+}
+
+
+@pytest.mark.parametrize("body", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_line_that_no_client_wrote_is_damage_though_its_digest_fits(body: bytes) -> None:
+    data = file_of(HEAD, state(1))
+    digest = hashlib.sha256(contents_of(HEAD, state(1)).digest + body).hexdigest()[:DIGEST_CHARS].encode()
+    contents = read(data + digest + b" " + body + b"\n" + data)
+    assert contents is not None
+    assert (contents.damaged, len(contents.waiting)) == (True, 1)

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -301,12 +303,25 @@ async def test_a_full_spool_says_so_and_keeps_what_it_has(
         assert await states(client, made.handoff) == ["x" * 1_000, "small"]
 
 
-async def test_a_spool_that_cannot_be_written_says_so(
-    shared_daemon: DaemonProcess, proxy_to: ProxyTo, kind: str, spool: Path
+async def test_a_spool_that_cannot_be_written_is_no_surprise_of_the_first_partition(
+    shared_daemon: DaemonProcess, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.write_text("a file is in the way")  # noqa: ASYNC240 - nothing else runs yet.
+    with pytest.raises(dhp_client.NotSpooled, match="can't be written"):
+        await dhp_client.connect(shared_daemon.address, spool=spool)
+    spool.unlink()  # noqa: ASYNC240
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # Root may write wherever anything can be.
+    with pytest.raises(dhp_client.NotSpooled, match="read-only"):
+        await dhp_client.connect(shared_daemon.address, spool=spool)
+
+
+async def test_a_spool_that_cannot_be_written_any_more_says_so(
+    shared_daemon: DaemonProcess, proxy_to: ProxyTo, kind: str, spool: Path
+) -> None:
     proxy = proxy_to(shared_daemon)
     async with dhp_client.connect(proxy.address, spool=spool) as client:
+        spool.rmdir()  # noqa: ASYNC240 - nothing else runs yet.
+        spool.write_text("a file is in the way")  # noqa: ASYNC240
         await client.dispatch(kind, {})
         async with client.claim(kinds=kind) as task:
             proxy.cut()
@@ -316,6 +331,48 @@ async def test_a_spool_that_cannot_be_written_says_so(
             await until(lambda: task._hold.in_touch)
             await task.checkpoint(2)
             await task.complete(None)
+
+
+async def test_where_the_spool_is_deleted_nothing_is_told_as_kept_and_what_was_kept_is_sent(
+    shared_daemon: DaemonProcess, proxy_to: ProxyTo, kind: str, spool: Path
+) -> None:
+    proxy = proxy_to(shared_daemon)
+    async with dhp_client.connect(proxy.address, spool=spool) as client:
+        made = await client.dispatch(kind, {})
+        async with client.claim(kinds=kind) as task:
+            proxy.cut()
+            await task.checkpoint(1)
+            shutil.rmtree(spool)
+            with pytest.raises(dhp_client.NotSpooled, match="was deleted"):
+                await task.checkpoint(2)
+            proxy.mend()
+            await until(lambda: not task.spooled)
+            await task.complete(None)
+        assert await states(client, made.handoff) == [1]
+
+
+async def test_a_claim_of_its_own_whose_answer_was_lost_is_nobody_else(
+    shared_daemon: DaemonProcess, proxy_to: ProxyTo, spool: Path, kind: str
+) -> None:
+    proxy = proxy_to(shared_daemon)
+    async with (
+        dhp_client.connect(shared_daemon.address) as other,
+        dhp_client.connect(proxy.address, spool=spool) as client,
+    ):
+        made = await other.dispatch(kind, {})
+        async with client.claim(kinds=kind, ttl_ms=500) as task:
+            proxy.cut()
+            await task.checkpoint(1)
+            await until_async(lambda: is_orphaned(other, made.handoff))
+            proxy.lose_answer_to("claim", then_cut=True)
+            lost = proxy.lost
+            proxy.mend()
+            await until(lambda: proxy.lost > lost)
+            await until_async(lambda: is_orphaned(other, made.handoff))
+            proxy.mend()
+            await task.complete("done")
+            assert task.fence == 5
+        assert await states(other, made.handoff) == [1]
 
 
 async def test_what_is_kept_and_then_refused_is_told_to_the_next_call_and_holds_up_nothing(
@@ -503,12 +560,43 @@ def test_what_is_left_of_work_that_somebody_else_had_since_is_void(
         killed_in_a_partition(proxy, spool, made.handoff)
         with other.claim(kinds=kind, wait_ms=20_000) as task:
             assert task.state == {"n": 1}
-            assert client.replay_spool()[0].void == "superseded"
+            assert client.replay_spool()[0].void is None, "whether it will leave anything isn't known"
+            task.checkpoint({"n": "two"})
         [left] = client.replay_spool()
         assert (left.void, left.state) == ("superseded", {"n": 3})
         with client.claim(made.handoff) as task:
+            assert task.state == {"n": "two"}
+            task.complete(None)
+
+
+def test_who_had_the_work_meanwhile_and_left_nothing_makes_nothing_void(
+    shared_daemon: DaemonProcess, proxy_to: ProxyTo, spool: Path, kind: str
+) -> None:
+    proxy = proxy_to(shared_daemon)
+    with sync.connect(shared_daemon.address) as other, sync.connect(shared_daemon.address, spool=spool) as client:
+        made = client.dispatch(kind, {})
+        killed_in_a_partition(proxy, spool, made.handoff)
+        with other.claim(kinds=kind, wait_ms=20_000) as task:
+            assert task.state == {"n": 1}, "it has no such spool"
+        with client.claim(made.handoff) as task:
+            assert task.state == {"n": 3}
+            task.complete(None)
+        assert client.spooled() == []
+
+
+def test_an_effect_that_somebody_else_began_meanwhile_makes_it_void(
+    shared_daemon: DaemonProcess, proxy_to: ProxyTo, spool: Path, kind: str
+) -> None:
+    proxy = proxy_to(shared_daemon)
+    with sync.connect(shared_daemon.address) as other, sync.connect(shared_daemon.address, spool=spool) as client:
+        made = client.dispatch(kind, {})
+        killed_in_a_partition(proxy, spool, made.handoff)
+        with other.claim(kinds=kind, wait_ms=20_000) as task:
+            task.effect("pay", lambda key: "receipt")
+        with client.claim(made.handoff) as task:
             assert task.state == {"n": 1}
             task.complete(None)
+        assert client.spooled()[0].void == "superseded"
 
 
 async def is_orphaned(client: dhp_client.Client, handoff: str) -> bool:

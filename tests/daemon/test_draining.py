@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from dhpd.config import Config
+from dhpd.server.clock import Clock
+from dhpd.server.ending import Ending
 from tests.daemon.conftest import Connect, assert_no_mistake
 from tests.support.daemon_process import DaemonProcess
+from tests.support.engine_world import World
 from tests.support.wire_client import WireClient
 
 GRACE_MS = 60_000
@@ -171,3 +175,11 @@ def test_sigusr1_drains_and_stays(graceful: DaemonProcess) -> None:
         worker.pump()
         with contextlib.suppress(EOFError):
             assert graceful.terminate() == 0
+
+
+def test_a_drain_that_is_asked_for_while_the_store_is_loaded_begins_with_the_first_request() -> None:
+    ending = Ending(Config(), Clock())
+    ending.drain()
+    world = World()
+    ending.serves(world.engine, (), lambda: None)
+    assert world.engine.draining
