@@ -41,7 +41,9 @@ def test_every_kind_of_fault_has_a_test() -> None:
     assert len(rows()) > 50
     for row in rows():
         assert len(row) == 2, row
-        assert NAMED.search(row[1]), f"no test is named for: {row[0]}"
+        named = NAMED.findall(row[1])
+        assert named, f"no test is named for: {row[0]}"
+        assert len(named) == len(set(named)), f"a test is named twice for: {row[0]}"
 
 
 def test_nothing_looks_like_a_test_and_is_read_as_none() -> None:

@@ -92,7 +92,9 @@ async def budget_add(client: Client, settings: Settings, handoff: str, add: dict
 
 
 @command("drain")
-@click.option("--wait", is_flag=True, help="Until nothing is held any more; Ctrl-C ends the waiting, not the draining.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until nothing is held any more; Ctrl-C ends the waiting, not the draining."
+)
 @click.option(
     "--timeout-ms", type=click.IntRange(min=0), help="Wait for so long at most; exit code 4 if work is held then."
 )

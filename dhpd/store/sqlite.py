@@ -101,7 +101,9 @@ class SqliteStore:
             lookups, pages, aside = await connect_readers(path)
         except sqlite3.Error as error:
             await writer.close()
-            raise StoreError(f"{path} is no store that this version can use: {error}.") from error
+            raise StoreError(
+                f"{path} is no store that this version can use: {error}. `dhpd check {path}` tells more."
+            ) from error
         except StoreError:
             await writer.close()
             raise

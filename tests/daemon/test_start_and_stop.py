@@ -172,7 +172,8 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) ->
 @pytest.mark.parametrize("content", [b"this is no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 8_000])
 def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "dhpd.sqlite").write_bytes(content)
-    assert_refuses(dhpd("--data", tmp_path, "--listen", "127.0.0.1:0"), 1, "dhpd.sqlite")
+    hint = f"`dhpd check {tmp_path / 'dhpd.sqlite'}` tells more."
+    assert_refuses(dhpd("--data", tmp_path, "--listen", "127.0.0.1:0"), 1, "dhpd.sqlite", hint)
     assert (tmp_path / "dhpd.sqlite").read_bytes() == content
 
 

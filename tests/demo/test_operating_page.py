@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dhpd.config import Config, load_config
+
 from ..support.daemon_process import DaemonProcess
 from ..support.wire_client import WireClient
 
@@ -31,6 +33,15 @@ def test_every_command_answers_as_printed(tmp_path: Path) -> None:
             )
             assert (typed.returncode, typed.stderr) == (0, "")
             assert [_counted(line) for line in typed.stdout.splitlines()] == [_counted(line) for line in printed]
+
+
+def test_every_setting_is_named_and_the_example_can_be_used(tmp_path: Path) -> None:
+    named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
+    assert set(Config.__struct_fields__) - named == set()
+    (example,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    file = tmp_path / "dhpd.toml"
+    file.write_text(example)
+    assert load_config(file, {}, {}).retention_ms == 90 * 86_400_000
 
 
 def _counted(line: str) -> str:

@@ -24,7 +24,7 @@ def test_every_command_does_what_it_says(tmp_path: Path) -> None:
 
     def typed(commands: str) -> str:
         ended = subprocess.run(
-            ["bash", "-euc", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+            ["sh", "-euc", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
         )
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
@@ -33,7 +33,7 @@ def test_every_command_does_what_it_says(tmp_path: Path) -> None:
     assert "ada@example.org" in typed("openssl x509 -in tls/ada.pem -noout -ext subjectAltName")
     typed(tokens)
     with subprocess.Popen(
-        ["bash", "-euc", f"exec {daemon}"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        ["sh", "-euc", f"exec {daemon}"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     ) as running:
         try:
             assert running.stdout is not None
