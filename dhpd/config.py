@@ -15,7 +15,9 @@ from msgspec import Meta, Struct
 
 from dhp_protocol.limits import Limits
 
-Positive = Annotated[int, Meta(ge=1)]
+MOST = 3_153_600_000_000
+"""Of anything: 100 years in milliseconds. What can be more is of no use to anybody, and of none to a timer."""
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
 
 
 class ConfigError(Exception):
@@ -50,21 +52,21 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ballast_bytes: Annotated[int, Meta(ge=1024 * 1024, le=1024 * 1024 * 1024)] = 16 * 1024 * 1024
     """So much room is held back in DATA, for the ends of work on a disk that is full otherwise."""
 
-    retention_ms: Annotated[int, Meta(ge=1_000, le=3_153_600_000_000)] = 30 * 86_400_000
+    retention_ms: Annotated[int, Meta(ge=1_000, le=MOST)] = 30 * 86_400_000
     """So long after its `ack` a handoff is kept; one that nobody acknowledged is kept for good. At most 100 years."""
 
     ttl_ms: Positive = 6_000
     min_ttl_ms: Positive = 500
     max_ttl_ms: Positive = 3_600_000
 
-    drain_grace_ms: Annotated[int, Meta(ge=0)] = 0
+    drain_grace_ms: Annotated[int, Meta(ge=0, le=MOST)] = 0
     """So long SIGTERM waits for the leases that live to end, before it stops; a second one stops at once."""
 
     max_connections: Positive = 10_000
     """Where a token is required, half of these at most are of those who haven't said hello yet."""
     idle_ms: Positive = Limits().idle_ms
     """A connection without `hello` and with nothing open that says nothing for so long is closed."""
-    vanished_ms: Annotated[int, Meta(ge=1_000)] = 45_000
+    vanished_ms: Annotated[int, Meta(ge=1_000, le=MOST)] = 45_000
     """A connection whose peer's host confirms nothing for so long, not even that it is there, is closed."""
     frame_within_ms: Positive = Limits().frame_within_ms
     """So long a frame may take to come, and as long again for each 64 KiB of it."""
@@ -122,7 +124,11 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     if file is not None:
         try:
             members.update(tomllib.loads(file.read_text()))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (
+            OSError,
+            ValueError,
+            RecursionError,
+        ) as error:  # TOML has numbers longer than Python reads, and any depth.
             raise ConfigError(f"The settings file {file} can't be read: {error}.") from None
     members.update(_from_environment(environment))
     members.update({name: value for name, value in flags.items() if value is not None})

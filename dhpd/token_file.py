@@ -51,11 +51,11 @@ def parse_tokens(text: str, path: Path) -> list[TokenEntry]:
     """The tokens in the text of `path`; raises `ConfigError`, which holds nothing of the text but where it is wrong."""
     try:
         found = msgspec.convert(tomllib.loads(text), _TokenFile).token
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r"\(at [^()]*\)\Z", str(error))
-        raise ConfigError(f"The token file {path} isn't TOML{f' {place[0]}' if place else ''}.") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"The token file {path} can't be used: {error}.") from None
+    except (ValueError, RecursionError) as error:  # TOML has numbers longer than Python reads, and any depth.
+        place = re.search(r"\(at [^()]*\)\Z", str(error))
+        raise ConfigError(f"The token file {path} isn't TOML{f' {place[0]}' if place else ''}.") from None
     for member in ("name", "sha256"):
         values = [getattr(entry, member) for entry in found]
         if len(set(values)) < len(values):

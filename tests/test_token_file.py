@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dhpd.config import ConfigError
+from dhpd.config import ConfigError, load_config
 from dhpd.server.tokens import Tokens
 from dhpd.token_file import TokenEntry, add_token, parse_roles, parse_tokens
 
@@ -100,6 +100,33 @@ def test_neither_an_entry_nor_the_tokens_show_a_hash(tmp_path: Path) -> None:
         repr(Tokens(path).find("secret")),
     ]
     assert all(SHA256 not in text and "secret" not in text for text in shown)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o664])
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(ENTRY)
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match=f"mode {mode:04o}"):
+        Tokens(path)
+    path.chmod(0o644)
+    assert Tokens(path).find("secret") is not None
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tokens.toml")
+    with pytest.raises(ConfigError, match="plain file"):
+        Tokens(tmp_path / "tokens.toml")
+
+
+@pytest.mark.parametrize("text", ["token = " + "[" * 10_000, "token = " + "9" * 10_000], ids=["deep", "long"])
+def test_toml_that_python_does_not_read_is_told_like_any_other(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="isn't TOML"):
+        Tokens(path)
+    with pytest.raises(ConfigError, match="can't be read"):
+        load_config(path, {}, {})
 
 
 # --- adding ----------------------------------------------------------------------------------------------------------

@@ -51,7 +51,12 @@ class DataDirectory:
         with suppress(OSError):  # On a full disk; it only helps whoever finds the directory in use.
             os.ftruncate(self._lock, 0)
             os.write(self._lock, f"{os.getpid()}\n".encode())
-        self._information.unlink(missing_ok=True)
+        try:
+            self._information.unlink(missing_ok=True)
+        except OSError as error:
+            os.close(self._lock)
+            self._lock = -1
+            raise DirectoryInUse(f"{self._information} can't be removed: {error.strerror}.") from None
 
     @property
     def lost(self) -> bool:

@@ -24,7 +24,7 @@ PLACE_BYTES = 1024
 """Of a request that waits, or of each kind of a claim that does."""
 HANDOFF_BYTES = 2560
 """Of a live one: some 1.3 KiB of facts and places in the indexes, and as much again of a lease with a nonce. Its payloads are on disk;
-labels, effects and approvals come on top, as long as they are."""
+labels, effects, approvals and the nonces of its spending come on top, as long as they are."""
 
 
 def bound_bytes(config: Config, live_handoffs: int) -> int:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import logging
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,8 +101,11 @@ class Tokens:
 def _read(path: Path) -> _Look:
     identity = None
     try:
-        with path.open("rb") as file:
-            identity = _identity_of(os.fstat(file.fileno()))  # Before its text: what changes afterwards is seen later.
+        # A pipe that nobody writes to isn't waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            identity = _identity_of(found)  # Before its text: what changes afterwards is seen later.
+            _check_file(path, found.st_mode)
             return _Look(identity, parse_tokens(file.read().decode(), path))
     except OSError as error:
         return _Look(identity, [], f"The token file {path} can't be read: {error.strerror}.")
@@ -109,6 +113,16 @@ def _read(path: Path) -> _Look:
         return _Look(identity, [], f"The token file {path} isn't UTF-8.")
     except ConfigError as error:
         return _Look(identity, [], str(error))
+
+
+def _check_file(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"The token file {path} isn't a plain file.")
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        sentence = (
+            f"others may write it (mode {stat.S_IMODE(mode):04o}), and could make themselves tokens: chmod go-w it"
+        )
+        raise ConfigError(f"The token file {path} can't be used: {sentence}.")
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:

@@ -4,6 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
+from dhpd.server.directory import DataDirectory, DirectoryInUse
 from tests.daemon.test_start_and_stop import assert_refuses, dhpd
 from tests.support.daemon_process import DaemonProcess
 
@@ -32,3 +35,13 @@ def test_a_second_daemon_is_told_who_has_the_directory(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data") as daemon:
         refused = dhpd("--data", tmp_path / "data", "--listen", "127.0.0.1:0")
         assert_refuses(refused, 1, f"process {daemon.pid}")
+
+
+def test_what_stands_in_the_place_of_dhpd_json_is_told(tmp_path: Path) -> None:
+    (tmp_path / "dhpd.json").mkdir()
+    directory = DataDirectory(tmp_path)
+    with pytest.raises(DirectoryInUse, match=r"dhpd\.json can't be removed"):
+        directory.hold()
+    (tmp_path / "dhpd.json").rmdir()
+    directory.hold()
+    directory.give_up()

@@ -243,3 +243,9 @@ def test_more_unsent_bytes_than_the_loop_can_count_are_refused_as_a_setting() ->
 def test_room_for_less_than_a_frame_is_refused_as_a_setting(tmp_path: Path, name: str) -> None:
     with pytest.raises(AssertionError, match=name), DaemonProcess(tmp_path / "data", env=environment(**{name: MIB})):
         pass
+
+
+@pytest.mark.parametrize("name", ["hello_within_ms", "max_ttl_ms", "vanished_ms", "drain_grace_ms", "idle_exit_ms"])
+def test_a_time_that_no_timer_takes_is_refused_as_a_setting(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        load_config(None, environment(**{name: 2**63}), {})
