@@ -33,7 +33,7 @@ demo: $(STAMP)
 	@$(BIN)/dhp demo $(ARGS)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
