@@ -4,6 +4,7 @@ Exit codes: 0, 1 (the directory is in use, the store is broken, an address is ta
 line on standard error.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -77,6 +78,7 @@ def main(
     flags = {"data": data, "listen": list(listen) or None, "insecure": insecure, "idle_exit_ms": idle_exit_ms}
     secrecy = {"tokens": tokens, "tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     config = _settings(file, {**flags, **secrecy})
+    gc.disable()  # What is imported stays; the daemon begins to collect once its store is loaded.
     from .server.daemon import CannotRun, run
 
     try:
