@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ import click
 import msgspec
 
 from ..run_folders import fresh_folder
-from .settings import FAILED, OK, Settings, warn, with_json
+from .settings import FAILED, Settings, warn, with_json
+from .staging import ENDED, shown, staged
 
 
 @click.command("chaos")
@@ -68,7 +68,7 @@ def chaos(
     what was acknowledged to the workers, what the daemon has, and what was dispatched. The exit code is 1 if they don't agree.
     """
     from ..chaos.plan import Options
-    from ..chaos.run import ChaosFailed, Outcome, judged, run
+    from ..chaos.run import ChaosFailed, judged, run
     from ..chaos.telling import Telling
 
     telling = Telling(sys.stderr if settings.as_json else sys.stdout)
@@ -82,19 +82,12 @@ def chaos(
         seed=random.SystemRandom().randrange(2**32) if seed is None else seed,
     )
 
-    async def carried_out(folder: Path) -> Outcome:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        return await run(options, folder, telling)
-
     try:
         if judged_folder is not None:
             outcome = judged(judged_folder, telling)
         else:
             with _books(directory) as folder:
-                outcome = asyncio.run(carried_out(folder))
+                outcome = staged(run(options, folder, telling))
             if directory is None and outcome.all_so:
                 shutil.rmtree(folder)
                 outcome = msgspec.structs.replace(outcome, folder=None)
@@ -102,10 +95,8 @@ def chaos(
         warn(str(error))
         return FAILED
     except asyncio.CancelledError:
-        return 128 + signal.SIGTERM
-    if settings.as_json:
-        settings.show(outcome)
-    return OK if outcome.all_so else FAILED
+        return ENDED
+    return shown(settings, outcome)
 
 
 @contextlib.contextmanager

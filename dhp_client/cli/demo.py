@@ -1,14 +1,14 @@
 """`dhp demo`: its options, its ending, and what keeps it from leaving anything behind."""
 
 import asyncio
-import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from .settings import FAILED, OK, Settings, warn, with_json
+from .settings import FAILED, Settings, warn, with_json
+from .staging import ENDED, shown, staged
 
 DEFAULT_PAGES = 60
 DEFAULT_KILL_AT = 20
@@ -45,7 +45,7 @@ def demo(
     code is 1 if one of them isn't so.
     """
     from ..demo.progress import Progress
-    from ..demo.run import DemoFailed, Options, Outcome, run
+    from ..demo.run import DemoFailed, Options, run
 
     given = None if urls is None else tuple(dict.fromkeys(line.strip() for line in urls if line.strip()))
     wanted = _pages(given, pages)
@@ -58,23 +58,15 @@ def demo(
         keep=keep,
     )
 
-    async def carried_out() -> Outcome:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        return await run(options, Progress(options.pages, sys.stderr if settings.as_json else sys.stdout))
-
+    progress = Progress(options.pages, sys.stderr if settings.as_json else sys.stdout)
     try:
-        outcome = asyncio.run(carried_out())
+        outcome = staged(run(options, progress))
     except DemoFailed as error:
         warn(str(error))
         return FAILED
     except asyncio.CancelledError:
-        return 128 + signal.SIGTERM
-    if settings.as_json:
-        settings.show(outcome)
-    return OK if outcome.all_so else FAILED
+        return ENDED
+    return shown(settings, outcome)
 
 
 def _pages(given: tuple[str, ...] | None, pages: int | None) -> int:

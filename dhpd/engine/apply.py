@@ -101,6 +101,7 @@ KEEPS_FENCE: frozenset[type[Record]] = frozenset((Dispatched, Checkpointed, Comp
 
 
 _MAY_LEAP: frozenset[type[Record]] = frozenset((Claimed, Imported))
+"""Records whose fence may be higher than the next one, though none is missing before them."""
 
 
 def apply(handoff: Handoff | None, entry: Entry) -> Handoff:

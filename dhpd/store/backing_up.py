@@ -16,6 +16,7 @@ from .ballast import free_bytes
 from .checking import Checker, Point
 from .connecting import head_of
 from .restoring import mark
+from .wal import sync
 
 
 class BackedUp(Struct, frozen=True):
@@ -81,17 +82,9 @@ def _check_room(source: sqlite3.Connection, target: Path) -> None:
 
 def _put_in_place(draft: Path, target: Path) -> None:
     """Under its name once it is on disk."""
-    _sync(draft)
+    sync(draft)
     draft.rename(target)
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(target.parent)
 
 
 def _not_whole(store: Path, broken: list[Point]) -> str:

@@ -19,15 +19,10 @@ FENCES_A_MS = 64
 """More claims of one handoff than this can't be committed in a millisecond."""
 MOST = MAX_SAFE_INTEGER // 2
 
-_MARK = "insert or ignore into meta values ('backed_up_ms', ?)"
-_UNMARK = "delete from meta where name = 'backed_up_ms'"
-_LIFT = "insert or replace into meta values (?, ?)"
-_FENCES = "select json_extract(body, '$.fence') from journal where position > ?"
-
 
 def mark(db: sqlite3.Connection, wall_ms: int) -> None:
     """This is a copy, as of now; a copy of one that was never started stays as old as that."""
-    db.execute(_MARK, (wall_ms,))
+    db.execute(schema.MARK_BACKUP, (wall_ms,))
 
 
 def lift_fences(db: sqlite3.Connection, wall_ms: int) -> None:
@@ -41,8 +36,8 @@ def lift_fences(db: sqlite3.Connection, wall_ms: int) -> None:
     db.execute("begin immediate")
     try:
         for name in ("purged_fence", "fence_floor"):
-            db.execute(_LIFT, (name, floor))
-        db.execute(_UNMARK)
+            db.execute(schema.PUT_META, (name, floor))
+        db.execute(schema.UNMARK_BACKUP)
         db.execute("commit")
     except sqlite3.Error:
         if db.in_transaction:
@@ -54,6 +49,6 @@ def _highest_fence(db: sqlite3.Connection) -> int:
     highest = max(meta(db, "purged_fence"), meta(db, "fence_floor"))
     for (facts,) in db.execute(schema.ALL_FACTS):
         highest = max(highest, decode_facts(facts).fence)
-    for (fence,) in db.execute(_FENCES, (meta(db, "covered"),)):
+    for (fence,) in db.execute(schema.FENCES_AFTER, (meta(db, "covered"),)):
         highest = max(highest, fence)
     return highest

@@ -93,6 +93,11 @@ EXTENSIONS = "select handoff, fence, until_ms from extensions"
 HEAD = "select max((select coalesce(max(position), 0) from journal), (select value from meta where name = 'head'))"
 META = "select value from meta where name = ?"
 SET_META = "update meta set value = ? where name = ?"
+PUT_META = "insert or replace into meta values (?, ?)"
+
+MARK_BACKUP = "insert or ignore into meta values ('backed_up_ms', ?)"
+UNMARK_BACKUP = "delete from meta where name = 'backed_up_ms'"
+FENCES_AFTER = "select json_extract(body, '$.fence') from journal where position > ?"
 
 COUNTS = "select status, count(*) from handoffs group by status"
 LIVE_FACTS = "select facts from handoffs where status in ('pending', 'running', 'orphaned', 'suspended')"

@@ -12,6 +12,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -165,14 +166,17 @@ def has_room(db: sqlite3.Connection, path: Path) -> bool:
 
 def sync_log(path: Path) -> None:
     """Has the disk keep what stands in the log of the store at `path`; raises `OSError`."""
+    with suppress(FileNotFoundError):
+        sync(log_of(path))
+
+
+def sync(path: Path) -> None:
+    """Has the disk keep what stands in the file, or which files the directory has; raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        log = os.open(log_of(path), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(log)
+        os.fsync(descriptor)
     finally:
-        os.close(log)
+        os.close(descriptor)
 
 
 def log_of(path: Path) -> Path:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ import pytest
 import dhpd
 from dhp_client.chaos.books import DAEMON, WORKERS
 from dhp_client.chaos.plan import KINDS
+from tests.support.ending import ended_half_way
 
 DHP = [sys.executable, "-m", "dhp_client.cli"]
 
@@ -105,16 +105,7 @@ def test_a_daemon_that_forgets_what_it_acknowledged_is_found_out(tmp_path: Path)
 def test_a_run_that_is_ended_half_way_leaves_nobody_and_nothing_behind(tmp_path: Path) -> None:
     command = [*DHP, "chaos", "--seconds", "60", "--kill-every-ms", "300"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as ending:
-        assert ending.stdout is not None
-        seen = ""
-        while "kill -9 of worker" not in seen:
-            line = ending.stdout.readline()
-            assert line, f"it ended by itself: {seen}"
-            seen += line
-        ending.send_signal(signal.SIGTERM)
-        ending.communicate(timeout=60)
-    assert ending.returncode == 128 + signal.SIGTERM
+    seen = ended_half_way(command, "kill -9 of worker", environment)
     for pid in re.findall(r"process (\d+)", seen):
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)

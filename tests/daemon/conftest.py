@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.daemon_process import DaemonProcess
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, connections
 
 Connect = Callable[..., WireClient]
 
@@ -29,18 +28,8 @@ def assert_no_mistake(daemon: DaemonProcess) -> None:
 @pytest.fixture
 def connect(daemon: DaemonProcess) -> Iterator[Connect]:
     """Opens connections to `daemon`, by TCP unless told another address; they are closed at the end of the test."""
-    opened: list[WireClient] = []
-
-    def open_one(address: str | None = None, *, session: str | None = None, **options: Any) -> WireClient:
-        client = WireClient(address or daemon.tcp, **options)
-        opened.append(client)
-        if session is not None:
-            client.call("hello", session=session)
-        return client
-
-    yield open_one
-    for client in opened:
-        client.close()
+    with connections(lambda: daemon.tcp) as open_one:
+        yield open_one
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.conftest import assert_no_mistake
 from tests.support.daemon_process import DaemonProcess
 from tests.support.proxy import Proxy
-from tests.support.wire_client import WireClient, frame
+from tests.support.wire_client import WireClient, connections, frame
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 PONG = b'{"ok":true}'
@@ -31,15 +31,8 @@ def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonPr
 @pytest.fixture(params=["tcp", "unix"])
 def open_raw(request: pytest.FixtureRequest, shared_daemon: DaemonProcess) -> Iterator[Callable[[], WireClient]]:
     """Opens connections for bytes of the test's own."""
-    opened: list[WireClient] = []
-
-    def open_one() -> WireClient:
-        opened.append(WireClient(getattr(shared_daemon, request.param)))
-        return opened[-1]
-
-    yield open_one
-    for client in opened:
-        client.close()
+    with connections(lambda: getattr(shared_daemon, request.param)) as open_one:
+        yield open_one
 
 
 @pytest.fixture

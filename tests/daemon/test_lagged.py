@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.in_process_daemon import InProcessDaemon
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, connections
 
 Connect = Callable[[], WireClient]
 LONG_MS = 600_000
@@ -21,15 +21,8 @@ def daemon(tmp_path: Path) -> Iterator[InProcessDaemon]:
 
 @pytest.fixture
 def connect(daemon: InProcessDaemon) -> Iterator[Connect]:
-    opened: list[WireClient] = []
-
-    def open_one() -> WireClient:
-        opened.append(WireClient(daemon.address))
-        return opened[-1]
-
-    yield open_one
-    for client in opened:
-        client.close()
+    with connections(lambda: daemon.address) as open_one:
+        yield open_one
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dhpd.engine.journal import Batch
 from dhpd.server import tail
 from dhpd.store.backend import Appended, StoredRecord
 from tests.support.in_process_daemon import InProcessDaemon
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, connections
 
 Connect = Callable[[], WireClient]
 
@@ -44,15 +44,8 @@ def reads(daemon: InProcessDaemon) -> CountingReads:
 
 @pytest.fixture
 def connect(daemon: InProcessDaemon) -> Iterator[Connect]:
-    opened: list[WireClient] = []
-
-    def open_one() -> WireClient:
-        opened.append(WireClient(daemon.address))
-        return opened[-1]
-
-    yield open_one
-    for client in opened:
-        client.close()
+    with connections(lambda: daemon.address) as open_one:
+        yield open_one
 
 
 def positions_up_to(watcher: WireClient, end: int) -> list[int]:

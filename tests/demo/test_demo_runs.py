@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import dhp_client.sync
+from tests.support.ending import ended_half_way
 
 DHP = [sys.executable, "-m", "dhp_client.cli"]
 PAGES, KILL_AT = 12, 5
@@ -142,15 +143,6 @@ def test_a_folder_that_cannot_be_used_is_told_in_one_sentence(tmp_path: Path) ->
 
 def test_a_demo_that_is_ended_half_way_leaves_nobody_behind(tmp_path: Path) -> None:
     command = [*DHP, "demo", "--pages", "60", "--folder", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ending:
-        assert ending.stdout is not None
-        seen = ""
-        while "has claimed it" not in seen:
-            line = ending.stdout.readline()
-            assert line, f"it ended by itself: {seen}"
-            seen += line
-        ending.send_signal(signal.SIGTERM)
-        ending.communicate(timeout=60)
-    assert ending.returncode == 128 + signal.SIGTERM
+    seen = ended_half_way(command, "has claimed it")
     for address in re.findall(r"(?:tcp|http)://127\.0\.0\.1:\d+", seen):
         assert_nobody_listens(address)

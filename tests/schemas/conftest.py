@@ -8,7 +8,7 @@ import pytest
 from dhpd.sandbox.queueing import Queue
 from dhpd.server.output_schemas import Schemas
 from tests.support.daemon_process import DaemonProcess
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, connections
 
 from .support import SOON
 
@@ -32,15 +32,8 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
 @pytest.fixture
 def connect(daemon: DaemonProcess) -> Iterator[Connect]:
     """Opens connections to `daemon`; they are closed at the end of the test."""
-    opened: list[WireClient] = []
-
-    def open_one() -> WireClient:
-        opened.append(WireClient(daemon.tcp))
-        return opened[-1]
-
-    yield open_one
-    for client in opened:
-        client.close()
+    with connections(lambda: daemon.tcp) as open_one:
+        yield open_one
 
 
 @pytest.fixture

@@ -251,14 +251,22 @@ def _results_stay(good: Sequence[Operation], lives: _Lives) -> Iterator[Lie]:
 
 def _fences_rise(answered: Sequence[Operation]) -> Iterator[Lie]:
     """Whatever tells a handoff's fence, a refusal too, tells none below one that was told before."""
+    for operation, fence, highest in _falls(answered, _fences_told):
+        yield Lie(FENCE_FELL, f"{_told(operation)} tells {fence}, after {highest}")
+
+
+def _falls(
+    operations: Sequence[Operation], fences: Callable[[Operation], Iterator[tuple[str, int]]]
+) -> Iterator[tuple[Operation, int, int]]:
+    """Operations with a fence below one of the same handoff's that came before: that fence, and the highest before it."""
     known: dict[str, int] = {}
-    for operation, before in _in_real_time(answered):
+    for operation, before in _in_real_time(operations):
         for earlier in before:
-            for handoff, fence in _fences_told(earlier):
+            for handoff, fence in fences(earlier):
                 known[handoff] = max(known.get(handoff, 0), fence)
-        for handoff, fence in _fences_told(operation):
+        for handoff, fence in fences(operation):
             if fence < known.get(handoff, 0):
-                yield Lie(FENCE_FELL, f"{_told(operation)} tells {fence}, after {known[handoff]}")
+                yield operation, fence, known[handoff]
 
 
 def _fences_told(operation: Operation) -> Iterator[tuple[str, int]]:
@@ -275,14 +283,8 @@ def _fences_told(operation: Operation) -> Iterator[tuple[str, int]]:
 
 def _no_older_fence(good: Sequence[Operation]) -> Iterator[Lie]:
     """Once something was accepted under a fence, nothing is under an older one."""
-    known: dict[str, int] = {}
-    for operation, before in _in_real_time(good):
-        for earlier in before:
-            for handoff, fence in _accepted(earlier):
-                known[handoff] = max(known.get(handoff, 0), fence)
-        for handoff, fence in _accepted(operation):
-            if fence < known.get(handoff, 0):
-                yield Lie(LATE_WRITE, f"{_told(operation)}, after something under {known[handoff]}")
+    for operation, _, highest in _falls(good, _accepted):
+        yield Lie(LATE_WRITE, f"{_told(operation)}, after something under {highest}")
 
 
 def _accepted(operation: Operation) -> Iterator[tuple[str, int]]:

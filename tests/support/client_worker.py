@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import threading
@@ -17,11 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .own_process import OwnProcess
+
 ROOT = Path(__file__).parents[2]
 ANSWER_WITHIN_S = 30.0
 
 
-class ClientWorker:
+class ClientWorker(OwnProcess):
     """`with ClientWorker(daemon.tcp, "sync") as worker:`; `worker.call("claim", kinds="work")` claims, and so on.
 
     `call` gives the outcome as JSON: what the call came to, or `{"error": NAME, "why": …}`. Besides the methods of a task there
@@ -68,21 +69,6 @@ class ClientWorker:
         """Has it done and gives what it came to."""
         self.tell(name, **arguments)
         return self.told()
-
-    def kill(self) -> None:
-        """kill -9, and waits until it is gone."""
-        self._process.kill()
-        self._process.wait()
-
-    def pause(self) -> None:
-        """SIGSTOP, and waits until it has stopped."""
-        self._process.send_signal(signal.SIGSTOP)
-        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"the worker didn't stop but ended: {status}"
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        self._process.send_signal(signal.SIGCONT)
 
 
 class _Told:

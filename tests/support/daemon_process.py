@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from .own_process import stop
+
 READY_WITHIN_S = 20.0
 ENDED_WITHIN_S = 10.0
 
@@ -125,10 +127,7 @@ class DaemonProcess:
 
     def pause(self) -> None:
         """SIGSTOP, and waits until it has stopped."""
-        process = self._running()
-        process.send_signal(signal.SIGSTOP)
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"dhpd didn't stop but ended: {status}"
+        stop(self._running())
 
     def resume(self) -> None:
         """SIGCONT."""

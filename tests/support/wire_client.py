@@ -9,6 +9,7 @@ import json
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -213,6 +214,22 @@ def frame(message: dict[str, Any], *, counted: bool = True) -> bytes:
     """The bytes of a request."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return b"%d %b\n" % (len(body), body) if counted else body + b"\n"
+
+
+@contextlib.contextmanager
+def connections(address: Callable[[], str]) -> Iterator[Callable[..., WireClient]]:
+    """Gives what opens connections, to `address()` unless told another, with a `hello` where it is told a session; all are
+    closed at the end.
+    """
+    with contextlib.ExitStack() as opened:
+
+        def open_one(where: str | None = None, *, session: str | None = None, **options: Any) -> WireClient:
+            client = opened.enter_context(WireClient(where or address(), **options))
+            if session is not None:
+                client.call("hello", session=session)
+            return client
+
+        yield open_one
 
 
 def open_socket(address: str) -> socket.socket:

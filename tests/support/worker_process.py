@@ -4,8 +4,6 @@ Owns the process; what the worker says is the test's (`client`). Its connection 
 the system closes it when the process is killed, and not before.
 """
 
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from .own_process import OwnProcess
 from .wire_client import WireClient
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +19,7 @@ LINE = ("-S", "-m", "tests.support.proxy")
 """Without site, since it imports nothing but the standard library: so that it starts fast."""
 
 
-class WorkerProcess:
+class WorkerProcess(OwnProcess):
     """`with WorkerProcess(daemon.tcp) as worker:`; `worker.client` is its connection.
 
     `wrapper` is a command that becomes the one that follows it.
@@ -40,18 +39,3 @@ class WorkerProcess:
     ) -> None:
         self.kill()
         self.client.close()
-
-    def kill(self) -> None:
-        """kill -9, and waits until it is gone."""
-        self._process.kill()
-        self._process.wait()
-
-    def pause(self) -> None:
-        """SIGSTOP, and waits until it has stopped."""
-        self._process.send_signal(signal.SIGSTOP)
-        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"the worker didn't stop but ended: {status}"
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        self._process.send_signal(signal.SIGCONT)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.daemon_process import DaemonProcess
 from tests.support.fault_shim import FaultShim, compiled
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, connections
 
 Connect = Callable[..., WireClient]
 
@@ -45,18 +45,8 @@ def daemon(shim: FaultShim, tmp_path: Path) -> Iterator[DaemonProcess]:
 @pytest.fixture
 def connect(daemon: DaemonProcess) -> Iterator[Connect]:
     """Opens connections to `daemon`; they are closed at the end of the test."""
-    opened: list[WireClient] = []
-
-    def open_one(*, session: str | None = None) -> WireClient:
-        client = WireClient(daemon.unix)
-        opened.append(client)
-        if session is not None:
-            client.call("hello", session=session)
-        return client
-
-    yield open_one
-    for client in opened:
-        client.close()
+    with connections(lambda: daemon.unix) as open_one:
+        yield open_one
 
 
 @pytest.fixture
