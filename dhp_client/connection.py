@@ -212,10 +212,13 @@ class Connection:
             return self._link
         try:
             async with asyncio.timeout(self.retry_ms / 1000):
-                await asyncio.wait((self._ready,))
-                if self._refusal is not None:
-                    raise type(self._refusal)(self._refusal.message, **self._refusal.details)
-                return self._ready.result()
+                while True:
+                    ready = self._ready
+                    await asyncio.wait((ready,))
+                    if self._refusal is not None:
+                        raise type(self._refusal)(self._refusal.message, **self._refusal.details)
+                    if ready is self._ready:  # Else that link has ended before this call's turn came.
+                        return ready.result()
         except TimeoutError:
             raise self._not_connected(self.retry_ms) from self._problem
 

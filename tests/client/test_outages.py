@@ -53,6 +53,28 @@ async def test_a_call_gives_up_when_no_daemon_is_to_be_reached_for_long(fake: Fa
                 break
 
 
+async def test_a_call_waits_on_when_a_new_connection_ends_before_its_turn_came(fake: FakeDaemon) -> None:
+    async with dhp_client.connect(fake.address) as client:
+        await client.ping()
+        connection = client._session.connection
+        is_back, ends = connection._on_ready, 3
+
+        def ends_at_once() -> None:
+            nonlocal ends
+            is_back()
+            link = connection._link
+            if link is not None and ends:
+                ends -= 1
+                link.abort(dhp_client.ConnectionLost("It has ended already."))
+                connection._link_ended(link)
+
+        connection._on_ready = ends_at_once
+        fake.connections[0].drop()
+        await until(lambda: not connection.writable)
+        await client.ping()
+        assert not ends
+
+
 async def test_a_reconnected_client_names_the_same_session(fake: FakeDaemon) -> None:
     async with dhp_client.connect(fake.address) as client:
         fake.connections[0].drop()
