@@ -6,7 +6,6 @@ from bench.run import IN_ROUNDS, ONCE, read_arguments
 
 from .blocks import block
 
-
 PARTS = len(IN_ROUNDS) + len(ONCE)
 
 
