@@ -1,6 +1,7 @@
 """Where the daemon listens: addresses, and the sockets for them.
 
-Owns how an address is written, which ones need tokens and TLS, and stale socket files.
+Owns how an address is written, which ones need tokens and TLS, and stale socket files. Sockets that a service manager hands over
+have the same rules (`handed`).
 """
 
 import asyncio
@@ -63,6 +64,12 @@ def _tcp(text: str, config: Config) -> TcpAddress:
         raise ConfigError(f"{text!r} is no address: write HOST:PORT or unix:PATH.")
     host, port = found
     places = _places_of(host)
+    check_reach(host, places, config)
+    return TcpAddress(host, port, places)
+
+
+def check_reach(host: str, places: tuple[str, ...], config: Config) -> None:
+    """Raises `ConfigError` where strangers could reach `host`, which stands for `places`, and nothing keeps them out."""
     missing = [
         flags
         for flags, given in (("--tokens", config.tokens), ("--tls-cert with --tls-key", config.tls_cert))
@@ -70,7 +77,6 @@ def _tcp(text: str, config: Config) -> TcpAddress:
     ]
     if missing and not config.insecure and not all(map(is_loopback, places)):
         raise ConfigError(f"{host} can be reached from outside: add {' and '.join(missing)}, or --insecure.")
-    return TcpAddress(host, port, places)
 
 
 def _places_of(host: str) -> tuple[str, ...]:
@@ -91,14 +97,15 @@ async def listen(
     """
     loop = asyncio.get_running_loop()
     if isinstance(address, UnixAddress):
-        return await loop.create_unix_server(protocol, sock=_bind_unix(address.path)), [f"unix:{address.path}"]
+        sock = _bind_unix(address.path)
+        return await loop.create_unix_server(protocol, sock=sock, backlog=BACKLOG), [f"unix:{address.path}"]
     try:
         server = await loop.create_server(protocol, address.places, address.port, backlog=BACKLOG)
     except OSError as error:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: {_why(error)}.") from None
     except UnicodeError:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: that is no host's name.") from None
-    return server, [_written("tls" if tls else "tcp", sock.getsockname()) for sock in server.sockets]
+    return server, [address_text("tls" if tls else "tcp", sock.getsockname()) for sock in server.sockets]
 
 
 def _why(error: OSError) -> str:
@@ -109,7 +116,8 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _written(scheme: str, name: tuple[str, int]) -> str:
+def address_text(scheme: str, name: tuple[str, int]) -> str:
+    """As a client takes it."""
     return f"{scheme}://{host_port_text(*name[:2])}"
 
 
