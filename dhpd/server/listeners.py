@@ -6,7 +6,6 @@ have the same rules (`handed`).
 
 import asyncio
 import errno
-import ipaddress
 import os
 import socket
 import stat
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from dhp_protocol.places import host_and_port, host_port_text, is_loopback
 from dhpd.config import Config, ConfigError
 
 DEFAULT_TCP = "127.0.0.1:8471"
@@ -59,13 +59,13 @@ def _unix(text: str) -> UnixAddress:
 def _tcp(text: str, config: Config) -> TcpAddress:
     if text.startswith("tls://") and config.tls_cert is None:
         raise ConfigError(f"{text} needs a certificate: give --tls-cert FILE and --tls-key FILE.")
-    host, colon, port_text = text.removeprefix("tls://").removeprefix("tcp://").rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
+    found = host_and_port(text.removeprefix("tls://").removeprefix("tcp://"))
+    if found is None:
         raise ConfigError(f"{text!r} is no address: write HOST:PORT or unix:PATH.")
+    host, port = found
     places = _places_of(host)
     check_reach(host, places, config)
-    return TcpAddress(host, int(port_text), places)
+    return TcpAddress(host, port, places)
 
 
 def check_reach(host: str, places: tuple[str, ...], config: Config) -> None:
@@ -75,7 +75,7 @@ def check_reach(host: str, places: tuple[str, ...], config: Config) -> None:
         for flags, given in (("--tokens", config.tokens), ("--tls-cert with --tls-key", config.tls_cert))
         if given is None
     ]
-    if missing and not config.insecure and not all(map(_is_loopback, places)):
+    if missing and not config.insecure and not all(map(is_loopback, places)):
         raise ConfigError(f"{host} can be reached from outside: add {' and '.join(missing)}, or --insecure.")
 
 
@@ -86,15 +86,6 @@ def _places_of(host: str) -> tuple[str, ...]:
     except (OSError, UnicodeError):
         return (host,)
     return tuple(dict.fromkeys(str(place[0]) for *_, place in found))
-
-
-def _is_loopback(place: str) -> bool:
-    try:
-        address = ipaddress.ip_address(place)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 async def listen(
@@ -127,8 +118,7 @@ def _why(error: OSError) -> str:
 
 def address_text(scheme: str, name: tuple[str, int]) -> str:
     """As a client takes it."""
-    host, port = name[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    return f"{scheme}://{host_port_text(*name[:2])}"
 
 
 def _bind_unix(path: Path) -> socket.socket:
