@@ -210,7 +210,8 @@ class KeptView(Struct, frozen=True, kw_only=True):
 class StatusReply(Struct, frozen=True, kw_only=True):
     """How a handoff stands; `seq` is its last checkpoint's (0: none), times are RFC 3339.
 
-    `wake_at`: when suspended work comes back by itself; `kept`: what a cap refused.
+    `wake_at`: when suspended work comes back by itself; `kept`: what a cap refused; `keep_checkpoints`: so many of the
+    newest are kept, None from a daemon that doesn't say.
     """
 
     handoff: str
@@ -237,6 +238,7 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     position: int
     wake_at: str | None = None
     kept: KeptView | None = None
+    keep_checkpoints: int | None = None
 
 
 class LastCheckpointReply(Struct, frozen=True, kw_only=True):

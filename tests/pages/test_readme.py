@@ -1,5 +1,6 @@
 """The README does what it says: its programs are run, and its session by hand is typed, as printed."""
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -12,12 +13,15 @@ import msgspec
 import pytest
 
 import dhp_client.sync
-from dhp_client.cli.main import dhp as group
+from dhp_client.cli.main import COMMANDS
 
 from ..client.waiting import until_blocking
 from ..support.daemon_process import DaemonProcess
+from .blocks import ROOT, block
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = "README.md"
+README = ROOT / PAGE
+PROGRAMS = [block(PAGE, "A first program", "python", 0), block(PAGE, "A first program", "python", 1)]
 PRINTED_PORT = "8471"
 FINAL_LINE = "completed {'counted': 6}"
 
@@ -32,10 +36,6 @@ with socket.create_connection((sys.argv[2], int(sys.argv[3]))) as s:
         shutil.copyfileobj(replies, sys.stdout.buffer)
 ' "$@"; }}
 """
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def run_program(source: str, folder: Path) -> "subprocess.Popen[str]":
@@ -56,7 +56,7 @@ def stop_daemon(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
 def test_a_program_goes_on_where_it_was_killed_and_runs_once(number: int, tmp_path: Path) -> None:
-    source = blocks("python")[number]
+    source = PROGRAMS[number]
     try:
         with run_program(source, tmp_path) as killed:
             assert killed.stdout is not None
@@ -76,7 +76,7 @@ def test_a_program_goes_on_where_it_was_killed_and_runs_once(number: int, tmp_pa
 
 @pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
 def test_a_program_in_a_second_terminal_waits_for_the_first(number: int, tmp_path: Path) -> None:
-    source = blocks("python")[number]
+    source = PROGRAMS[number]
     try:
         with run_program(source, tmp_path) as first:
             assert first.stdout is not None
@@ -91,7 +91,7 @@ def test_a_program_in_a_second_terminal_waits_for_the_first(number: int, tmp_pat
 
 @pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
 def test_sigterm_hands_a_programs_work_back_and_dead_work_is_told(number: int, tmp_path: Path) -> None:
-    source = blocks("python")[number]
+    source = PROGRAMS[number]
     try:
         with run_program(source, tmp_path) as stopped:
             assert stopped.stdout is not None
@@ -110,12 +110,8 @@ def test_sigterm_hands_a_programs_work_back_and_dead_work_is_told(number: int, t
         stop_daemon(tmp_path)
 
 
-def test_there_are_no_programs_but_those_that_are_run() -> None:
-    assert len(blocks("python")) == 2
-
-
 def test_the_session_by_hand_answers_as_printed(tmp_path: Path) -> None:
-    lines = [line for block in blocks("console") for line in block.splitlines()]
+    lines = (block(PAGE, "By hand", "console", 0) + block(PAGE, "By hand", "console", 1)).splitlines()
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     with DaemonProcess(tmp_path / "by-hand") as daemon:
         script = "\n".join(command.replace(PRINTED_PORT, str(daemon.port)) for command in commands)
@@ -127,7 +123,7 @@ def test_the_session_by_hand_answers_as_printed(tmp_path: Path) -> None:
 
 
 def test_the_daemon_of_the_session_is_where_it_is_looked_for() -> None:
-    assert "dhpd --data ./by-hand" in README.read_text()
+    assert block(PAGE, "By hand", "") == "dhpd --data ./by-hand\n"
     shown = subprocess.run([sys.executable, "-m", "dhpd", "--help"], capture_output=True, text=True, timeout=30)
     assert f"127.0.0.1:{PRINTED_PORT}" in shown.stdout
 
@@ -135,12 +131,31 @@ def test_the_daemon_of_the_session_is_where_it_is_looked_for() -> None:
 def test_every_command_is_listed_and_no_other() -> None:
     (section,) = re.findall(r"^## On a terminal\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     listed = [name for line in section.splitlines() if line.startswith("| ") for name in re.findall(r"`(\S+)`", line)]
-    assert sorted(listed) == sorted(group.commands)
+    assert sorted(listed) == sorted(COMMANDS)
 
 
-def test_every_file_that_is_pointed_to_exists() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), target
+def test_the_two_commands_are_those_of_the_makefile() -> None:
+    commands = block(PAGE, "DHP: work that outlives whoever is doing it", "").splitlines()
+    recipes = {command.split()[1]: recipe_of(command.partition("#")[0]) for command in commands}
+    assert recipes.keys() == {"demo", "test"}
+    assert ".venv/bin/dhp demo" in recipes["demo"]
+    assert ".venv/bin/python -m pytest" in recipes["test"]
+
+
+def test_what_is_installed_is_what_the_page_says() -> None:
+    assert block(PAGE, "Install", "") == "pip install .\n"
+    assert "pip install --quiet --editable ." in recipe_of(
+        "make .venv/.installed"
+    )  # All of this runs in what that gave.
+    scripts = importlib.metadata.distribution("dhpd").entry_points
+    assert {script.name for script in scripts} == {"dhpd", "dhp"}
+
+
+def recipe_of(command: str) -> str:
+    """What `make` would run."""
+    assert command.startswith("make ")
+    told = [*command.split(), "--dry-run", "--always-make"]
+    return subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 def _is_openbsd_netcat() -> bool:
