@@ -54,6 +54,7 @@ from .exceptions import (
     EffectInDoubt,
     InDoubt,
     IntegrityError,
+    NoJournal,
     NotConnected,
     NothingToClaim,
     NotSpooled,
@@ -63,6 +64,7 @@ from .exceptions import (
     Untrusted,
     WrongLoop,
 )
+from .journal import KEEP_ALL, Journal
 from .keepable import Checkpointed, Spent
 from .leaving import exit_on_sigterm
 from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
@@ -72,6 +74,7 @@ from .task import Task
 from .watching import Watch, WatchEvent
 
 __all__ = [
+    "KEEP_ALL",
     "AlreadyClaimed",
     "AlreadyDecided",
     "Approval",
@@ -106,7 +109,9 @@ __all__ = [
     "IntegrityError",
     "Internal",
     "InvalidRequest",
+    "Journal",
     "LeaseLost",
+    "NoJournal",
     "NotClaimable",
     "NotConnected",
     "NotFound",

@@ -1,0 +1,28 @@
+"""One daemon for all of them, on real sockets, in a thread of the tests' own process: none of them hurts it."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+import dhp_client
+import dhp_client.sync
+from tests.support.in_process_daemon import InProcessDaemon
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where it is."""
+    with InProcessDaemon(tmp_path_factory.mktemp("langgraph")) as daemon:
+        yield daemon.address
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[dhp_client.Client]:
+    async with dhp_client.connect(address) as client:
+        yield client
+
+
+@pytest.fixture
+def sync_client(address: str) -> Iterator[dhp_client.sync.Client]:
+    with dhp_client.sync.connect(address) as client:
+        yield client
