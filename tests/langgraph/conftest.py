@@ -8,11 +8,14 @@ import dhp_client
 import dhp_client.sync
 from tests.support.in_process_daemon import InProcessDaemon
 
+MAX_STATE_BYTES = 256 * 1024
+"""Less than usual, so that what is too large need not be very large."""
+
 
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where it is."""
-    with InProcessDaemon(tmp_path_factory.mktemp("langgraph")) as daemon:
+    with InProcessDaemon(tmp_path_factory.mktemp("langgraph"), max_state_bytes=MAX_STATE_BYTES) as daemon:
         yield daemon.address
 
 
