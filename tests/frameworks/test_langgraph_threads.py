@@ -7,7 +7,7 @@ import pytest
 import dhp_client
 from dhp_client.langgraph import DHPSaver
 
-from .test_runs import Ran, dispatched
+from .test_langgraph_runs import Ran, dispatched
 
 
 def named(thread_id: str) -> Any:

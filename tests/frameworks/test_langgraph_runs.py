@@ -250,7 +250,9 @@ async def test_a_type_that_nobody_allowed_is_refused_when_it_is_saved(client: dh
     builder.add_edge(START, "turn")
     task = await claimed(client, "types")
     graph = builder.compile(checkpointer=DHPSaver(task))
-    with pytest.raises(TypeNotAllowed, match=r"allowed_msgpack_modules=\[\('tests.langgraph.test_runs', 'Page'\)\]"):
+    with pytest.raises(
+        TypeNotAllowed, match=r"allowed_msgpack_modules=\[\('tests.frameworks.test_langgraph_runs', 'Page'\)\]"
+    ):
         await graph.ainvoke({"page": Page(1)}, config_of(task), durability="sync")
     graph = builder.compile(checkpointer=DHPSaver(task, allowed_msgpack_modules=[Page]))
     await graph.ainvoke({"page": Page(1)}, config_of(task), durability="sync")

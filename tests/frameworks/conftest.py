@@ -15,7 +15,7 @@ MAX_STATE_BYTES = 256 * 1024
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where it is."""
-    with InProcessDaemon(tmp_path_factory.mktemp("langgraph"), max_state_bytes=MAX_STATE_BYTES) as daemon:
+    with InProcessDaemon(tmp_path_factory.mktemp("frameworks"), max_state_bytes=MAX_STATE_BYTES) as daemon:
         yield daemon.address
 
 
