@@ -16,7 +16,7 @@ import click
 import dhp_client
 from dhp_protocol.printable import harmless
 
-from . import conforming, deciding, dispatching, effects, looking, moving, overseeing, spools
+from . import conforming, deciding, dispatching, effects, looking, moving, overseeing, running, spools
 from .chaos import chaos
 from .demo import demo
 from .printing import error_line
@@ -37,6 +37,7 @@ def dhp() -> None:
 for _command in (
     dispatching.dispatch,
     dispatching.result,
+    running.run,
     looking.status,
     looking.list_handoffs,
     looking.watch,
