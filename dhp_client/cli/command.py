@@ -28,10 +28,13 @@ class Unreachable(click.ClickException):
     exit_code = UNREACHABLE
 
 
-def command(name: str, *, creates: bool = False, epilog: str | None = None) -> Callable[[Body], click.Command]:
+def command(
+    name: str, *, creates: bool = False, takes_command: bool = False, epilog: str | None = None
+) -> Callable[[Body], click.Command]:
     """Makes `async def body(client, settings, **arguments)` the command `name`; what it returns is the exit code.
 
     `epilog` stands below its help. Only a command that `creates` something makes the directory that was to be connected to, when there is none.
+    One that `takes_command` leaves everything from its first argument on to that other command, options too.
     """
 
     def decorate(body: Body) -> click.Command:
@@ -39,7 +42,8 @@ def command(name: str, *, creates: bool = False, epilog: str | None = None) -> C
             settings = click.get_current_context().ensure_object(Settings)
             return asyncio.run(_connected(settings, body, arguments, creates=creates))
 
-        made = click.command(name, cls=SettingsCommand, epilog=epilog)
+        parsing = {"allow_interspersed_args": not takes_command}
+        made = click.command(name, cls=SettingsCommand, epilog=epilog, context_settings=parsing)
         return made(with_settings(functools.update_wrapper(run, body)))
 
     return decorate

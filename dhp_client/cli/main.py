@@ -23,6 +23,7 @@ from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_se
 COMMANDS = {
     "dispatch": "dhp_client.cli.dispatching:dispatch",
     "result": "dhp_client.cli.dispatching:result",
+    "run": "dhp_client.cli.running:run",
     "status": "dhp_client.cli.looking:status",
     "list": "dhp_client.cli.looking:list_handoffs",
     "watch": "dhp_client.cli.looking:watch",
