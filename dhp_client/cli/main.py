@@ -45,6 +45,7 @@ COMMANDS = {
     "effect-done": "dhp_client.cli.effects:effect_done",
     "export": "dhp_client.cli.moving:export",
     "import": "dhp_client.cli.moving:import_bundle",
+    "a2a": "dhp_client.cli.a2a:a2a",
     "spool": "dhp_client.cli.spools:spool",
     "demo": "dhp_client.cli.demo:demo",
     "chaos": "dhp_client.cli.chaos:chaos",
