@@ -50,6 +50,7 @@ COMMANDS = {
     "demo": "dhp_client.cli.demo:demo",
     "chaos": "dhp_client.cli.chaos:chaos",
     "conform": "dhp_client.cli.conforming:conform",
+    "mcp": "dhp_client.cli.mcp:mcp",
 }
 """Each command's name, and where it is."""
 
