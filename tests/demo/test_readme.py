@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import dhp_client.sync
-from dhp_client.cli.main import dhp as group
+from dhp_client.cli.main import COMMANDS
 
 from ..client.waiting import until_blocking
 from ..support.daemon_process import DaemonProcess
@@ -135,7 +135,7 @@ def test_the_daemon_of_the_session_is_where_it_is_looked_for() -> None:
 def test_every_command_is_listed_and_no_other() -> None:
     (section,) = re.findall(r"^## On a terminal\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     listed = [name for line in section.splitlines() if line.startswith("| ") for name in re.findall(r"`(\S+)`", line)]
-    assert sorted(listed) == sorted(group.commands)
+    assert sorted(listed) == sorted(COMMANDS)
 
 
 def test_every_file_that_is_pointed_to_exists() -> None:
