@@ -30,6 +30,7 @@ COMMANDS = {
     "history": "dhp_client.cli.looking:history",
     "stats": "dhp_client.cli.looking:stats",
     "health": "dhp_client.cli.looking:health",
+    "top": "dhp_client.cli.top.command:top",
     "cancel": "dhp_client.cli.overseeing:cancel",
     "ack": "dhp_client.cli.overseeing:ack",
     "suspend": "dhp_client.cli.overseeing:suspend",
