@@ -3,6 +3,7 @@
 Owns the options. Does not own any step (`installing`, `status`).
 """
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ def service() -> None:
 
     Settings and store outlive uninstall. docs/service.md shows all of it, and what to do without systemd.
     """
+    os.umask(0o022)  # What is written here is for systemd and everybody to read, unless it says otherwise.
 
 
 @service.command()
@@ -74,9 +76,12 @@ def install(
         return
     systemctl = Systemctl(for_user=for_user)
     try:
-        installing.check_addresses(plan, root or Path("/"))
+        installing.check_addresses(plan, root or Path("/"), listen)
         if root is None and not no_start:
             installing.check_possible(plan, systemctl)
+        if no_socket and root is None and not no_start:  # One from before would hold the addresses.
+            for line in installing.stop_and_remove([plan.units / units.SOCKET], systemctl, force=force):
+                click.echo(line)
         for line in installing.write(plan, root or Path("/"), force=force):
             click.echo(line)
         if root is not None or no_start:

@@ -6,7 +6,7 @@ Owns the order of steps, and that the settings and the store outlive all of it. 
 import ipaddress
 import os
 import pwd
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from dhpd.config import ConfigError, load_config
@@ -19,14 +19,24 @@ TOKENS = "tokens.toml"
 CONFIG_MODE, CONFIG_FOLDER_MODE = 0o640, 0o750
 
 
-def check_addresses(plan: units.Plan, root: Path) -> None:
-    """Raises `ConfigError` where the daemon would refuse these addresses, with the settings that are there, or systemd would."""
+def check_addresses(plan: units.Plan, root: Path, asked: Sequence[str]) -> None:
+    """Raises `ConfigError` where the daemon would refuse these addresses, with the settings that are there, or systemd would.
+
+    `asked`: those of them that were asked for.
+    """
     from dhpd.server.listeners import addresses_of
 
     texts = [text.replace("%t", str(runtime_folder())) for text in plan.listen]
     file = under(root, plan.config)
     config = load_config(file if file.exists() else None, {}, {"listen": texts})
     addresses_of(config, Path(plan.data))
+    if file.exists() and not plan.with_socket:
+        there = load_config(file, {}, {}).listen
+        if there is None or (asked and list(asked) != there):
+            wanted = units.listen_setting(plan.listen)
+            raise ConfigError(
+                f"{file} is there already, and is kept: put `{wanted}` into it, and run this again without --listen."
+            )
     for text in texts if plan.with_socket else []:
         host = text.removeprefix("tls://").removeprefix("tcp://").rpartition(":")[0]
         if text.startswith("unix:"):

@@ -23,7 +23,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 
 _WANTED = (
     *("LoadState", "FragmentPath", "UnitFileState", "ActiveState", "SubState"),
-    *("MainPID", "NRestarts", "StatusText", "Result"),
+    *("MainPID", "NRestarts", "StatusText", "Result", "ExecMainStatus"),
 )
 _ASK = b'{"op":"health"}\n'
 
@@ -88,7 +88,8 @@ def look(plan: units.Plan, systemctl: Systemctl) -> Status:
     )
     if found["ActiveState"] != "active":
         status.code = STOPPED
-        why = f" It ended: {found['Result']}." if found["Result"] not in ("", "success") else ""
+        failed = found["Result"] not in ("", "success")
+        why = f" It ended: {found['Result']}, {found['ExecMainStatus']}." if failed else ""
         status.todo = (
             f"`systemctl{mode} start dhpd` starts it.{why} `journalctl{mode} --unit dhpd` tells why it doesn't run."
         )

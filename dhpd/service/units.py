@@ -56,7 +56,7 @@ def files_of(plan: Plan) -> dict[PurePosixPath, str]:
 
 def settings_of(plan: Plan) -> str:
     """The settings' file, which is written once and then belongs to whoever runs the daemon."""
-    listen = "" if plan.with_socket else f"listen = {_toml_list(plan.listen)}\n"
+    listen = "" if plan.with_socket else f"{listen_setting(plan.listen)}\n"
     systemctl = "systemctl --user" if plan.for_user else "systemctl"
     folder = plan.config.parent
     return f"""\
@@ -71,8 +71,9 @@ data = {json.dumps(str(plan.data))}
 """
 
 
-def _toml_list(texts: Sequence[str]) -> str:
-    return json.dumps(list(texts))
+def listen_setting(addresses: Sequence[str]) -> str:
+    """As it stands in the settings' file."""
+    return f"listen = {json.dumps(list(addresses))}"
 
 
 def word(text: str) -> str:
