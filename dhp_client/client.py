@@ -60,6 +60,11 @@ class Client(Looking, Overseeing, Bundles):
         return self._session.connection.session
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """What this client may do, as the daemon told it last: `dispatcher`, `worker`, `approver`, `reader`, `admin`."""
+        return self._session.connection.roles
+
+    @property
     def closed(self) -> bool:
         """Whether it is of no more use: closed, or inherited by a forked child."""
         return self._session.closed

@@ -96,6 +96,10 @@ class ApprovalDenied(ClientError):
         self.note = note
 
 
+class NotAnApprover(ClientError):
+    """The token that was to bring in persons' decisions can't: it is the one that asks for them, or has no such role."""
+
+
 class CapabilityDenied(ClientError):
     """The handoff's intent doesn't grant this resource: it mustn't be touched."""
 

@@ -79,7 +79,7 @@ def main(
     secrecy = {"tokens": tokens, "tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     config = _settings(file, {**flags, **secrecy})
     gc.disable()  # What is imported stays; the daemon begins to collect once its store is loaded.
-    from .server.daemon import CannotRun, run
+    from .server.running import CannotRun, run
 
     try:
         run(config)

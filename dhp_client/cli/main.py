@@ -1,7 +1,7 @@
 """The group `dhp`, and its end.
 
 Owns the table of commands, and the way from an exception to one sentence on standard error and an exit code. Does not own
-any command.
+any command: a new one is a function in a module of its own or of its like, and a line in `COMMANDS`.
 """
 
 import contextlib
@@ -16,14 +16,43 @@ import click
 import dhp_client
 from dhp_protocol.printable import harmless
 
-from . import conforming, deciding, dispatching, effects, looking, moving, overseeing, spools
-from .chaos import chaos
-from .demo import demo
+from .lazy_commands import LazyCommands
 from .printing import error_line
 from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
 
+COMMANDS = {
+    "dispatch": "dhp_client.cli.dispatching:dispatch",
+    "result": "dhp_client.cli.dispatching:result",
+    "status": "dhp_client.cli.looking:status",
+    "list": "dhp_client.cli.looking:list_handoffs",
+    "watch": "dhp_client.cli.looking:watch",
+    "history": "dhp_client.cli.looking:history",
+    "stats": "dhp_client.cli.looking:stats",
+    "health": "dhp_client.cli.looking:health",
+    "cancel": "dhp_client.cli.overseeing:cancel",
+    "ack": "dhp_client.cli.overseeing:ack",
+    "suspend": "dhp_client.cli.overseeing:suspend",
+    "resume": "dhp_client.cli.overseeing:resume",
+    "redrive": "dhp_client.cli.overseeing:redrive",
+    "budget-add": "dhp_client.cli.overseeing:budget_add",
+    "forget": "dhp_client.cli.overseeing:forget",
+    "drain": "dhp_client.cli.overseeing:drain",
+    "approvals": "dhp_client.cli.deciding:approvals",
+    "approve": "dhp_client.cli.deciding:approve",
+    "deny": "dhp_client.cli.deciding:deny",
+    "effects": "dhp_client.cli.effects:effects",
+    "effect-done": "dhp_client.cli.effects:effect_done",
+    "export": "dhp_client.cli.moving:export",
+    "import": "dhp_client.cli.moving:import_bundle",
+    "spool": "dhp_client.cli.spools:spool",
+    "demo": "dhp_client.cli.demo:demo",
+    "chaos": "dhp_client.cli.chaos:chaos",
+    "conform": "dhp_client.cli.conforming:conform",
+}
+"""Each command's name, and where it is."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(commands=LazyCommands(COMMANDS), context_settings={"help_option_names": ["-h", "--help"]})
 @with_settings
 @click.version_option(package_name="dhpd", prog_name="dhp")
 def dhp() -> None:
@@ -32,38 +61,6 @@ def dhp() -> None:
     --connect, --name, --json, and what proves who you are (--token-file, --cert-file …) may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
     error; 2 wrong usage; 3 no daemon reached; 4 not there yet.
     """
-
-
-for _command in (
-    dispatching.dispatch,
-    dispatching.result,
-    looking.status,
-    looking.list_handoffs,
-    looking.watch,
-    looking.history,
-    looking.stats,
-    looking.health,
-    overseeing.cancel,
-    overseeing.ack,
-    overseeing.suspend,
-    overseeing.resume,
-    overseeing.redrive,
-    overseeing.budget_add,
-    overseeing.forget,
-    overseeing.drain,
-    deciding.approvals,
-    deciding.approve,
-    deciding.deny,
-    effects.effects,
-    effects.effect_done,
-    moving.export,
-    moving.import_bundle,
-    spools.spool,
-    demo,
-    chaos,
-    conforming.conform,
-):
-    dhp.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

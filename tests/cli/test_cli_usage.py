@@ -10,7 +10,7 @@ import pytest
 
 from dhp_client.budgets import CAPS
 from dhp_client.cli import command
-from dhp_client.cli.main import dhp as group
+from dhp_client.cli.main import COMMANDS
 from dhp_client.cli.printing import error_line, history_lines
 from dhp_protocol.errors import BudgetExceeded, InvalidRequest
 
@@ -37,6 +37,7 @@ from .conftest import Dhp
         (("list", "--status", "gone"), "gone"),
         (("--connect", "http://127.0.0.1/", "stats"), "tcp://"),
         (("fly",), "No such command"),
+        (("stat",), "Did you mean one of: 'stats', 'status'?"),
         (("demo", "--kill-at", "7", "--pages", "6"), "smaller number"),
         (("demo", "--pages", "100000"), "There are"),
     ],
@@ -99,7 +100,7 @@ def test_help_is_there_without_a_daemon_and_names_every_command() -> None:
 
 
 def test_every_command_shows_its_help_and_the_caps_are_listed_where_they_are_taken(dhp: Dhp) -> None:
-    for name in group.commands:
+    for name in COMMANDS:
         assert dhp(name, "--help").code == 0
     own, shared = (dhp("dispatch", "--help").out.index(option) for option in ("--inputs", "--ca-file"))
     assert own < shared

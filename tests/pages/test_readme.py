@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 import dhp_client.sync
-from dhp_client.cli.main import dhp as group
+from dhp_client.cli.main import COMMANDS
 
 from ..client.waiting import until_blocking
 from .blocks import ROOT, block
@@ -91,7 +91,7 @@ def test_sigterm_hands_the_programs_work_back_and_dead_work_is_told(tmp_path: Pa
 def test_every_command_is_listed_and_no_other() -> None:
     (section,) = re.findall(r"^## On a terminal\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     listed = [name for line in section.splitlines() if line.startswith("| ") for name in re.findall(r"`(\S+)`", line)]
-    assert sorted(listed) == sorted(group.commands)
+    assert sorted(listed) == sorted(COMMANDS)
 
 
 def test_the_two_commands_are_those_of_the_makefile() -> None:
