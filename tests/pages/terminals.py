@@ -39,7 +39,8 @@ ANSWERED_WITHIN_S = 60.0
 TERMINALS = ("first", "second", "third", "fourth")
 
 NETCAT = """
-import os, socket, sys, threading
+import os, signal, socket, sys, threading
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 host, port = sys.argv[-2:]
 with socket.create_connection((host, int(port))) as s:
     def send():
