@@ -122,7 +122,8 @@ def what_is_kept(plan: units.Plan) -> str:
     kept = [str(path) for path in (config.parent, Path(data)) if path.exists()]
     if not kept:
         return "Nothing of it is left."
-    return f"Kept: {' and '.join(kept)}. The store is in {data}: `dhpd service install` goes on with it. Delete it only if nobody needs that work."
+    mode = " --user" if plan.for_user else ""
+    return f"Kept: {' and '.join(kept)}. The store is in {data}: `dhpd service install{mode}` goes on with it. Delete it only if nobody needs that work."
 
 
 def under(root: Path, path: PurePosixPath) -> Path:
