@@ -40,6 +40,15 @@ async def test_one_agent_never_writes_as_another(agent_of: Serving, kind: str) -
         await first.call("release", handle=work["handle"])
 
 
+async def test_the_lease_is_kept_while_the_agent_thinks(agent_of: Serving, other: dhp_client.Client, kind: str) -> None:
+    async with agent_of() as agent:
+        handoff = (await agent.call("dispatch", kind=kind, inputs={}))["handoff"]
+        work = await agent.claim(kinds=[kind])
+        # For longer than the lease would live, seen from outside.
+        assert (await other.result(handoff, wait_ms=7_000)).status == "running"
+        assert (await agent.call("complete", handle=work["handle"]))["status"] == "completed"
+
+
 async def test_an_old_handle_never_means_a_later_claim(agent_of: Serving, other: dhp_client.Client, kind: str) -> None:
     async with agent_of() as agent:
         handoff = (await agent.call("dispatch", kind=kind, inputs={}))["handoff"]
