@@ -6,6 +6,7 @@ Owns the options, and how serving begins and ends. What is served is `dhp_client
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -20,7 +21,7 @@ from .command import REACHED_WITHIN_MS, STARTED_WITHIN_MS
 from .extras import check_extra
 from .http_serving import HttpListener, http_place, told_to_stop, with_http_options
 from .lazy_commands import LazyCommands
-from .settings import OK, Settings, with_settings
+from .settings import OK, Settings, warn, with_settings
 
 log = logging.getLogger("dhp_client")
 
@@ -78,6 +79,10 @@ def mcp(
     approver = None if not decides else _approver(settings, approver_token_file)
     if listener is not None and idle_ms is None:
         idle_ms = HTTP_IDLE_MS
+    if listener is None and sys.stdin.isatty():
+        warn(
+            "an agent's host is expected on standard input, not a person: `dhp mcp --help` tells more. Ctrl-C ends this."
+        )
     asyncio.run(_serve(settings, approver, listener, idle_ms, checked=approver_token_file is not None))
     return OK
 

@@ -52,8 +52,10 @@ def test_an_agent_and_its_server_are_killed_and_the_next_one_goes_on(tmp_path: P
         again = subprocess.run(command, capture_output=True, timeout=90, cwd=tmp_path, env=environment, text=True)
         assert again.returncode == 0, again.stderr
         assert printed[: len(first)] == first
-        # A slow machine may have let it come further than the page has it.
-        assert [*printed, *again.stdout.splitlines()] == [*first, *second]
+        # On a slow machine the kill comes later than on the page, and perhaps between a checkpoint and its print.
+        whole, goes_on = [*first, *second], again.stdout.splitlines()
+        assert goes_on == whole[-len(goes_on) :]
+        assert len(whole) - len(goes_on) - len(printed) in (0, 1)
         with sync.connect(tmp_path / ".dhp") as client:
             (work,) = client.list(kind="count").handoffs
             assert [record["type"] for record in client.history(work.handoff).records].count("orphaned") == 1
