@@ -30,6 +30,7 @@ COMMANDS = {
     "history": "dhp_client.cli.looking:history",
     "stats": "dhp_client.cli.looking:stats",
     "health": "dhp_client.cli.looking:health",
+    "top": "dhp_client.cli.top.command:top",
     "cancel": "dhp_client.cli.overseeing:cancel",
     "ack": "dhp_client.cli.overseeing:ack",
     "suspend": "dhp_client.cli.overseeing:suspend",
@@ -45,10 +46,12 @@ COMMANDS = {
     "effect-done": "dhp_client.cli.effects:effect_done",
     "export": "dhp_client.cli.moving:export",
     "import": "dhp_client.cli.moving:import_bundle",
+    "a2a": "dhp_client.cli.a2a:a2a",
     "spool": "dhp_client.cli.spools:spool",
     "demo": "dhp_client.cli.demo:demo",
     "chaos": "dhp_client.cli.chaos:chaos",
     "conform": "dhp_client.cli.conforming:conform",
+    "mcp": "dhp_client.cli.mcp:mcp",
 }
 """Each command's name, and where it is."""
 
