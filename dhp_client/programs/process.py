@@ -71,7 +71,10 @@ class Program:
 
         Raises `NotRunnable`.
         """
-        process, lifeline, told = _spawn(command, environment)
+        try:
+            process, lifeline, told = _spawn(command, environment)
+        except OSError as error:  # No more processes, no memory, too long a list of arguments.
+            raise NotRunnable(_why(error.errno or 0)) from None
         program = cls(process, lifeline)
         try:
             await program._connect(line, more=more)

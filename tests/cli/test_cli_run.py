@@ -95,9 +95,10 @@ def test_a_program_gets_one_line_and_its_result_is_the_handoffs(
     )
     ran = run("--kind", kind, "--once", "--", "sh", "-c", script)
     given, variables = ran.out.decode().splitlines()
-    expected = {"handoff": made.handoff, "kind": kind, "fence": 1, "attempt": 1, "seq": 0}
+    fence = client.status(made.handoff).fence
+    expected = {"handoff": made.handoff, "kind": kind, "fence": fence, "attempt": 1, "seq": 0}
     assert list(json.loads(given).items()) == [*expected.items(), ("inputs", {"b": "\n", "a": 1.5}), ("state", None)]
-    assert variables == f"{made.handoff} {kind} 1 1 {daemon.address}"
+    assert variables == f"{made.handoff} {kind} {fence} 1 {daemon.address}"
     assert (ran.code, client.result(made.handoff).result) == (0, [1, None])
     assert ran.err.splitlines() == [
         f"dhp: {made.handoff[:12]} ({kind}): attempt 1",
@@ -124,7 +125,7 @@ def test_the_next_attempt_goes_on_from_the_last_checkpoint(
     assert second == {
         "handoff": made.handoff,
         "kind": kind,
-        "fence": 3,
+        "fence": first["fence"] + 2,
         "attempt": 2,
         "seq": 2,
         "outcome": "completed",
