@@ -49,6 +49,7 @@ COMMANDS = {
     "demo": "dhp_client.cli.demo:demo",
     "chaos": "dhp_client.cli.chaos:chaos",
     "conform": "dhp_client.cli.conforming:conform",
+    "completion": "dhp_client.cli.completing:completion",
 }
 """Each command's name, and where it is."""
 
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     log = logging.StreamHandler()
     log.setFormatter(_Harmless())
     logging.basicConfig(level=logging.WARNING, handlers=[log])
+    if "_DHP_COMPLETE" in os.environ:  # A shell asks what fits; click finds its ways to answer by their shell's name.
+        from . import completing  # noqa: F401
     code = exit_code(arguments)
     try:
         sys.stdout.flush()
