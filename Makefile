@@ -27,6 +27,8 @@ MINUTES ?= 10
 SECONDS ?= 60
 KILLS ?= 60
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without bytecode on disk each of the hundreds of processes of a run compiles all that it imports: half of what its start costs.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint audit check-times check-restart check-pings check-abuse soak check-handshakes bench ordeal check-reliability simulate fuzz check-spool clean
 

@@ -54,6 +54,8 @@ from .exceptions import (
     EffectInDoubt,
     InDoubt,
     IntegrityError,
+    NoJournal,
+    NotAnApprover,
     NotConnected,
     NothingToClaim,
     NotSpooled,
@@ -63,6 +65,7 @@ from .exceptions import (
     Untrusted,
     WrongLoop,
 )
+from .journal import KEEP_ALL, Journal
 from .keepable import Checkpointed, Spent
 from .leaving import exit_on_sigterm
 from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
@@ -72,6 +75,7 @@ from .task import Task
 from .watching import Watch, WatchEvent
 
 __all__ = [
+    "KEEP_ALL",
     "AlreadyClaimed",
     "AlreadyDecided",
     "Approval",
@@ -106,7 +110,10 @@ __all__ = [
     "IntegrityError",
     "Internal",
     "InvalidRequest",
+    "Journal",
     "LeaseLost",
+    "NoJournal",
+    "NotAnApprover",
     "NotClaimable",
     "NotConnected",
     "NotFound",

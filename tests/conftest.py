@@ -5,6 +5,7 @@ import functools
 import inspect
 import os
 import random
+import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any
 
@@ -16,6 +17,10 @@ ASYNC_TEST_TIMEOUT_S = 60.0
 
 # Each test's daemon has a directory of its own: the usual ballast in hundreds of them would fill a disk.
 os.environ.setdefault("DHPD_BALLAST_BYTES", str(2 * 1024 * 1024))
+
+# Without bytecode on disk each of the hundreds of processes that are started here compiles all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 hypothesis.settings.register_profile("dhp", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("dhp")

@@ -48,7 +48,9 @@ Asking = Callable[["Client"], Awaitable[list[CompletionItem[str]]]]
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Write what has a shell complete commands, options, ids and kinds.
+    """Write the script by which a shell completes dhp.
+
+    Tab offers commands, options, and, where a daemon answers, ids and kinds.
 
     \b
     bash, in ~/.bashrc:                  eval "$(dhp completion bash)"

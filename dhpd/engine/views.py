@@ -73,6 +73,7 @@ def status_reply(facts: Handoff, lease: LeaseView = NO_LEASE) -> StatusReply:
         position=facts.position,
         wake_at=rfc3339(facts.wake_at_ms) if sleeps else None,
         kept=None if kept is None else KeptView(steps=kept.steps, usd=usd(kept.usd_nano), seq=kept.seq),
+        keep_checkpoints=facts.keep_checkpoints,
         checkpoint_at=rfc3339(checkpoint.at_ms) if checkpoint is not None else None,
         activity=lease.activity,
     )

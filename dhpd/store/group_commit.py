@@ -49,11 +49,18 @@ class GroupCommit:
         self._look_at_s = 0.0
         self.commits = 0
         self.records = 0
+        self.steps = 0
+        """How often the store has come back from what it was given to do, however that ended."""
         self.records_by_type: Counter[type[Record]] = Counter()
 
     def poke(self) -> None:
         """There may be something to write."""
         self._poked.set()
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is something to write."""
+        return not self._idle.is_set() or self._engine.wants_commit(self._now())
 
     async def run(self) -> None:
         """Raises `StoreError` if the store turns out to be somebody else's by now."""
@@ -85,10 +92,12 @@ class GroupCommit:
         try:
             appended = await self._store.append(batch, self._head)
         except DiskError as error:
+            self.steps += 1
             if not self._stuck:  # Else this has been said.
                 _log.error("the disk failed: %s", error)
             await self._settle(batch, error.failed)
             return
+        self.steps += 1
         self._head = appended.head
         self._stuck = False
         if appended.failed:
@@ -115,6 +124,7 @@ class GroupCommit:
                 self._head = await self._store.settle()
                 break
             except DiskError as error:
+                self.steps += 1
                 if why != str(error):
                     why = str(error)
                     _log.error("the store can't be opened again yet: %s", why)

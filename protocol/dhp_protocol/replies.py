@@ -218,7 +218,8 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     """How a handoff stands; `seq` is its last checkpoint's (0: none), `checkpoint_at` that one's, times are RFC 3339.
 
     `wake_at`: when suspended work comes back by itself; `kept`: what a cap refused; `activity`: what its holder said under
-    this fence since the daemon's start (null: nothing).
+    this fence since the daemon's start (null: nothing); `keep_checkpoints`: so many of the newest are kept, None from a
+    daemon that doesn't say.
     """
 
     handoff: str
@@ -245,6 +246,7 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     position: int
     wake_at: str | None = None
     kept: KeptView | None = None
+    keep_checkpoints: int | None = None
     checkpoint_at: str | None = None
     activity: ActivityView | None = None
 

@@ -46,7 +46,7 @@ def the_history_tells_all_in_order(bench: Bench) -> None:
 def a_status_has_all_its_members(bench: Bench) -> None:
     """status tells everything that section 7 lists."""
     peer = bench.peer()
-    handoff = peer.dispatch(labels={"a": "b"}, priority=7)
+    handoff = peer.dispatch(labels={"a": "b"}, priority=7, keep_checkpoints=40)
     status = peer.status(handoff)
     wanted = {
         "handoff": handoff,
@@ -58,6 +58,7 @@ def a_status_has_all_its_members(bench: Bench) -> None:
         "failures": 0,
         "stalls": 0,
         "seq": 0,
+        "keep_checkpoints": 40,
         "steps": 0,
         "reason": None,
         "parent": None,
