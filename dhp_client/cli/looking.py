@@ -12,8 +12,8 @@ from dhp_protocol.replies import StatusReply
 from . import arguments, completing
 from .command import command
 from .finding import full_id, id_argument
-from .printing import FINAL, SHORT_ID_CHARS, fact_lines, record_line, status_lines, table_lines
-from .settings import FAILED, OK, Settings, warn
+from .printing import FINAL, SHORT_ID_CHARS, fact_lines, json_line, record_line, status_lines, table_lines
+from .settings import FAILED, NOT_YET, OK, Settings, warn
 
 _STATUSES = get_args(Status)
 
@@ -24,6 +24,21 @@ async def status(client: Client, settings: Settings, handoff: str) -> int:
     """Show how a handoff stands."""
     answer = await client.status(await full_id(client, handoff))
     settings.show(answer, status_lines(answer))
+    return OK
+
+
+@command("state")
+@id_argument
+async def state(client: Client, settings: Settings, handoff: str) -> int:
+    """Write the state of a handoff's last checkpoint as JSON."""
+    handoff = await full_id(client, handoff)
+    last = await client.last_checkpoint(handoff)
+    if last is None:
+        settings.show({"handoff": handoff, "seq": 0})
+        warn("it has no checkpoint yet.")
+        return NOT_YET
+    told = {"handoff": handoff, "seq": last.seq, "at": last.at, "state": last.state}
+    settings.show(told, [json_line(last.state)])
     return OK
 
 
