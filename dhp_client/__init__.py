@@ -54,6 +54,7 @@ from .exceptions import (
     EffectInDoubt,
     InDoubt,
     IntegrityError,
+    NoJournal,
     NotAnApprover,
     NotConnected,
     NothingToClaim,
@@ -64,6 +65,7 @@ from .exceptions import (
     Untrusted,
     WrongLoop,
 )
+from .journal import KEEP_ALL, Journal
 from .keepable import Checkpointed, Spent
 from .leaving import exit_on_sigterm
 from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
@@ -73,6 +75,7 @@ from .task import Task
 from .watching import Watch, WatchEvent
 
 __all__ = [
+    "KEEP_ALL",
     "AlreadyClaimed",
     "AlreadyDecided",
     "Approval",
@@ -107,7 +110,9 @@ __all__ = [
     "IntegrityError",
     "Internal",
     "InvalidRequest",
+    "Journal",
     "LeaseLost",
+    "NoJournal",
     "NotAnApprover",
     "NotClaimable",
     "NotConnected",

@@ -30,11 +30,18 @@ class Unreachable(click.ClickException):
 
 
 def command(
-    name: str, *, creates: bool = False, epilog: str | None = None, extra: str | None = None
+    name: str,
+    *,
+    creates: bool = False,
+    takes_command: bool = False,
+    epilog: str | None = None,
+    extra: str | None = None,
 ) -> Callable[[Body], click.Command]:
     """Makes `async def body(client, settings, **arguments)` the command `name`; what it returns is the exit code.
 
-    `epilog` stands below its help; `extra` is the one that has to be installed. Only a command that `creates` something makes the directory that was to be connected to, when there is none.
+    `epilog` stands below its help; `extra` is the one that has to be installed. Only a command that `creates` something makes the
+    directory that was to be connected to, when there is none. One that `takes_command` leaves everything from its first argument on to
+    that other command, options too.
     """
 
     def decorate(body: Body) -> click.Command:
@@ -44,7 +51,8 @@ def command(
                 check_extra(extra)
             return asyncio.run(_connected(settings, body, arguments, creates=creates))
 
-        made = click.command(name, cls=SettingsCommand, epilog=epilog)
+        parsing = {"allow_interspersed_args": not takes_command}
+        made = click.command(name, cls=SettingsCommand, epilog=epilog, context_settings=parsing)
         return made(with_settings(functools.update_wrapper(run, body)))
 
     return decorate

@@ -24,8 +24,8 @@ async def full_id(client: Client, handoff: str) -> str:
     found: list[str] = []
     after: int | None = 0
     while after is not None:
-        page = await client.list(after=after, limit=1000)
-        found += [status.handoff for status in page.handoffs if status.handoff.startswith(handoff)]
+        page = await client.list(prefix=handoff, after=after, limit=1000)
+        found += [status.handoff for status in page.handoffs]
         after = page.next
     if len(found) == 1:
         return found[0]

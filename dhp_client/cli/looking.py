@@ -32,13 +32,16 @@ async def status(client: Client, settings: Settings, handoff: str) -> int:
 @click.option("--kind")
 @click.option("--worker", help="Only what it holds.")
 @click.option("--label", metavar="NAME=VALUE", callback=arguments.label)
+@click.option("--newest", "newest_first", is_flag=True, help="Those dispatched last come first.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
-async def list_handoffs(client: Client, settings: Settings, limit: int, **filters: str | None) -> int:
+async def list_handoffs(
+    client: Client, settings: Settings, limit: int, newest_first: bool, **filters: str | None
+) -> int:
     """List handoffs in the order of their dispatch."""
     found: list[StatusReply] = []
     after: int | None = 0
     while after is not None and len(found) < limit:
-        page = await client.list(after=after, limit=min(limit - len(found), 1000), **filters)
+        page = await client.list(after=after, limit=min(limit - len(found), 1000), newest_first=newest_first, **filters)
         found += page.handoffs
         after = page.next
     if settings.as_json:

@@ -23,12 +23,14 @@ from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_se
 COMMANDS = {
     "dispatch": "dhp_client.cli.dispatching:dispatch",
     "result": "dhp_client.cli.dispatching:result",
+    "run": "dhp_client.cli.running:run",
     "status": "dhp_client.cli.looking:status",
     "list": "dhp_client.cli.looking:list_handoffs",
     "watch": "dhp_client.cli.looking:watch",
     "history": "dhp_client.cli.looking:history",
     "stats": "dhp_client.cli.looking:stats",
     "health": "dhp_client.cli.looking:health",
+    "top": "dhp_client.cli.top.command:top",
     "cancel": "dhp_client.cli.overseeing:cancel",
     "ack": "dhp_client.cli.overseeing:ack",
     "suspend": "dhp_client.cli.overseeing:suspend",
@@ -49,6 +51,7 @@ COMMANDS = {
     "demo": "dhp_client.cli.demo:demo",
     "chaos": "dhp_client.cli.chaos:chaos",
     "conform": "dhp_client.cli.conforming:conform",
+    "mcp": "dhp_client.cli.mcp:mcp",
 }
 """Each command's name, and where it is."""
 

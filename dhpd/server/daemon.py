@@ -121,7 +121,7 @@ class Daemon:
             engine,
             self._clock,
             self._store.durability,
-            lambda: (self._commits.commits, self._commits.records),
+            self._commits,
             commons,
             self._lateness,
             data / f"{STORE_NAME}-wal",

@@ -6,11 +6,13 @@ anew and says how far it is. On a full one the engine takes only what ends work,
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
 from dhpd.engine.journal import Batch
 from dhpd.engine.moments import Now
+from dhpd.engine.records import Record
 from dhpd.engine.settling import Settling
 
 from .backend import DiskError, StoreBackend, StoreError
@@ -49,6 +51,7 @@ class GroupCommit:
         self.records = 0
         self.steps = 0
         """How often the store has come back from what it was given to do, however that ended."""
+        self.records_by_type: Counter[type[Record]] = Counter()
 
     def poke(self) -> None:
         """There may be something to write."""
@@ -100,9 +103,14 @@ class GroupCommit:
         if appended.failed:
             _log.error("records of %d handoffs could not be stored: %s", len(appended.failed), sorted(appended.failed))
         self._engine.committed(self._now(), appended.failed)
-        self.commits += 1
-        self.records += len(batch.entries)
+        self._count(batch, appended.failed)
         self._after_commit(batch)
+
+    def _count(self, batch: Batch, failed: frozenset[str]) -> None:
+        entries = [entry for entry in batch.entries if entry.handoff not in failed] if failed else batch.entries
+        self.commits += 1
+        self.records += len(entries)
+        self.records_by_type.update([type(entry.record) for entry in entries])
 
     async def _settle(self, batch: Batch, failed: frozenset[str]) -> None:
         """Finds out what is on disk, for as long as it takes; until then the engine takes nothing."""
@@ -125,6 +133,7 @@ class GroupCommit:
         kept = bool(written) and self._head == written[-1]
         if kept:
             self._engine.committed(self._now(), failed)
+            self._count(batch, failed)
         elif self._head == before:
             self._engine.rolled_back(self._now())
         else:

@@ -7,7 +7,8 @@ A page that is typed (`type_page`) is one walk, in an empty directory, from its 
   block of that terminal may begin with what it answers then.
 - It is the terminal that the paragraph before names ("in a second terminal"), else that of the block before.
 - A block in any other language is saved under the last name in backquotes in the paragraph before it (`count.py`).
-- What isn't the same every time is printed as `…`, which stands for anything within a line. Times in UTC needn't agree either.
+- What isn't the same every time is printed as `…`, which stands for anything within a line, and on a line of its own for any lines.
+  Times in UTC needn't agree either, and what the shell says of its jobs (`[1] 4711`) isn't compared.
 - The port 8471 is another one here, where `dhpd` and `dhp` look for it unless they are told.
 
 Owns that, and ending what was left running. Does not own which pages are typed.
@@ -25,6 +26,7 @@ import socket
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -51,6 +53,7 @@ with socket.create_connection((host, int(port))) as s:
 """
 
 _PROMPT = re.compile(rb"\x01(\d+)\x02")
+_JOB = re.compile(r"\[\d+\][ +-]")
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
@@ -90,14 +93,22 @@ class Terminal:
         said, self._said = self._said[: prompt.start()], self._said[prompt.end() :]
         return said.decode()
 
-    def until_lines(self, count: int) -> str:
-        """The next `count` lines that are answered, or fewer where the prompt comes before."""
-        while _PROMPT.search(self._said) is None and self._said.count(b"\n") < count:
-            self._read()
-        prompt = _PROMPT.search(self._said)
-        lines = self._said[: prompt.start() if prompt else None].splitlines(keepends=True)[:count]
-        self._said = self._said[sum(map(len, lines)) :]
-        return b"".join(lines).decode()
+    def until(self, enough: Callable[[str], bool]) -> str:
+        """The least number of lines that is enough, or all up to the prompt where that comes first."""
+        lines = ""
+        while not enough(lines):
+            line, ended, rest = self._said.partition(b"\n")
+            if (prompt := _PROMPT.search(line)) is not None:
+                return lines + line[: prompt.start()].decode()
+            if ended:
+                lines, self._said = lines + line.decode() + "\n", rest
+            else:
+                self._read()
+        return lines
+
+    def over_prompt(self) -> None:
+        """Takes the next prompt away: what is answered before and after it is one."""
+        self._said = self.until_prompt().encode() + self._said
 
     def close(self) -> None:
         """Ends the shell and all that it started here."""
@@ -151,10 +162,14 @@ class Walk:
         elif step.by == "interrupt":
             terminal.interrupt()
         printed = [self._with_port(line) for line in step.printed]
-        if goes_on:
-            _compare(it, terminal.until_lines(len(printed)), printed)
+        in_background = step.typed.endswith(" &")
+        if in_background:
+            terminal.over_prompt()
+        if in_background or goes_on:
+            _compare(it, terminal.until(lambda said: fits(said, printed)), printed)
         else:
             _compare(it, terminal.until_prompt(), printed)
+        if in_background or not goes_on:
             self._running.discard(self._here)
 
     def close(self) -> None:
@@ -199,22 +214,37 @@ def steps(console: str) -> list[Step]:
     return found
 
 
-def type_page(page: str, folder: Path, **environment: str) -> None:
-    """Goes through all of the page in `folder`, which is empty. `environment` is added to that of the terminals."""
+def type_page(page: str, folder: Path, *, but: str = "") -> None:
+    """Goes through the page in `folder`, which is empty; all of it but the section `but`."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("DHP")}
     path = [str(Path(sys.executable).parent), variables["PATH"]]
     if not _has_netcat():
         path.insert(0, str(_netcat(folder.parent / f"{folder.name}-nc")))
-    walk = Walk(folder, {**variables, "PATH": os.pathsep.join(path), **environment})
+    walk = Walk(folder, {**variables, "PATH": os.pathsep.join(path)})
     with contextlib.closing(walk):
         for it in blocks_of(page):
-            walk.follow(it)
+            if it.section != but:
+                walk.follow(it)
 
 
 def _compare(it: Block, said: str, printed: list[str]) -> None:
-    lines = [line for line in said.splitlines() if line]
-    pattern = "\n".join(re.sub(_TIME, _TIME, re.escape(line).replace("…", ".*")) for line in printed if line)
-    assert re.fullmatch(pattern, "\n".join(lines)), f"{it}: {lines} isn't what is printed: {printed}"
+    assert fits(said, printed), f"{it}: what is answered isn't what is printed.\n{said}Printed:\n" + "\n".join(printed)
+
+
+def fits(said: str, printed: list[str]) -> bool:
+    """Whether what was answered is what is printed."""
+    answered = "".join(f"{line}\n" for line in said.splitlines() if line and not _JOB.match(line))
+    lines = [line for line in printed if line and not _JOB.match(line)]
+    return re.fullmatch("".join(map(_pattern, lines)), answered) is not None
+
+
+def _pattern(line: str) -> str:
+    if line == "…":
+        return r"(.*\n)*"
+    parts = re.split(f"({_TIME}|…)", line)
+    parts[::2] = map(re.escape, parts[::2])
+    parts[1::2] = (".*" if part == "…" else _TIME for part in parts[1::2])
+    return "".join(parts) + "\n"
 
 
 def _where_it_listens(command: str) -> str:

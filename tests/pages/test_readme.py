@@ -1,46 +1,30 @@
-"""The README does what it says: its programs are run, and its session by hand is typed, as printed."""
+"""The README does what it says: its program is killed and run again, and its tables name what there is."""
 
 import importlib.metadata
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
-import pytest
 
 import dhp_client.sync
 from dhp_client.cli.main import COMMANDS
 
 from ..client.waiting import until_blocking
-from ..support.daemon_process import DaemonProcess
 from .blocks import ROOT, block
 
 PAGE = "README.md"
 README = ROOT / PAGE
-PROGRAMS = [block(PAGE, "A first program", "python", 0), block(PAGE, "A first program", "python", 1)]
-PRINTED_PORT = "8471"
+PROGRAM = block(PAGE, "A first program", "python")
 FINAL_LINE = "completed {'counted': 6}"
 
-# `nc -N HOST PORT` for machines without it: the same bytes over the same kind of socket, half-closed at their end.
-NC = f"""
-nc() {{ {sys.executable} -c '
-import shutil, socket, sys
-with socket.create_connection((sys.argv[2], int(sys.argv[3]))) as s:
-    s.sendall(sys.stdin.buffer.read())
-    s.shutdown(socket.SHUT_WR)
-    with s.makefile("rb") as replies:
-        shutil.copyfileobj(replies, sys.stdout.buffer)
-' "$@"; }}
-"""
 
-
-def run_program(source: str, folder: Path) -> "subprocess.Popen[str]":
+def run_program(folder: Path) -> "subprocess.Popen[str]":
     program = folder / "program.py"
-    program.write_text(source)
+    program.write_text(PROGRAM)
     environment = {name: value for name, value in os.environ.items() if name != "DHP_CONNECT"}
     return subprocess.Popen(
         [sys.executable, str(program)], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
@@ -54,34 +38,30 @@ def stop_daemon(folder: Path) -> None:
         until_blocking(lambda: not daemon.exists(), "the daemon has ended")
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
-def test_a_program_goes_on_where_it_was_killed_and_runs_once(number: int, tmp_path: Path) -> None:
-    source = PROGRAMS[number]
+def test_the_program_goes_on_where_it_was_killed_and_runs_once(tmp_path: Path) -> None:
     try:
-        with run_program(source, tmp_path) as killed:
+        with run_program(tmp_path) as killed:
             assert killed.stdout is not None
             assert [killed.stdout.readline(), killed.stdout.readline()] == ["1\n", "2\n"]
             killed.kill()
-        with run_program(source, tmp_path) as second:
+        with run_program(tmp_path) as second:
             out, _ = second.communicate(timeout=60)
         *counted, result = out.splitlines()
         assert result == FINAL_LINE
         assert counted in (["3", "4", "5", "6"], ["2", "3", "4", "5", "6"])  # At most one step is done twice.
-        with run_program(source, tmp_path) as third:
+        with run_program(tmp_path) as third:
             out, _ = third.communicate(timeout=60)
         assert (third.returncode, out) == (0, f"{FINAL_LINE}\n")
     finally:
         stop_daemon(tmp_path)
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
-def test_a_program_in_a_second_terminal_waits_for_the_first(number: int, tmp_path: Path) -> None:
-    source = PROGRAMS[number]
+def test_the_program_in_a_second_terminal_waits_for_the_first(tmp_path: Path) -> None:
     try:
-        with run_program(source, tmp_path) as first:
+        with run_program(tmp_path) as first:
             assert first.stdout is not None
             assert first.stdout.readline() == "1\n"
-            with run_program(source, tmp_path) as second:
+            with run_program(tmp_path) as second:
                 assert second.communicate(timeout=60)[0] == f"{FINAL_LINE}\n"
             assert first.communicate(timeout=60)[0].splitlines()[-1] == FINAL_LINE
         assert (first.returncode, second.returncode) == (0, 0)
@@ -89,11 +69,9 @@ def test_a_program_in_a_second_terminal_waits_for_the_first(number: int, tmp_pat
         stop_daemon(tmp_path)
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["async", "sync"])
-def test_sigterm_hands_a_programs_work_back_and_dead_work_is_told(number: int, tmp_path: Path) -> None:
-    source = PROGRAMS[number]
+def test_sigterm_hands_the_programs_work_back_and_dead_work_is_told(tmp_path: Path) -> None:
     try:
-        with run_program(source, tmp_path) as stopped:
+        with run_program(tmp_path) as stopped:
             assert stopped.stdout is not None
             assert stopped.stdout.readline() == "1\n"
             stopped.terminate()
@@ -103,29 +81,11 @@ def test_sigterm_hands_a_programs_work_back_and_dead_work_is_told(number: int, t
             assert (found.status, found.failures) == ("pending", 0)
             with client.claim(found.handoff) as task:
                 task.fail("Broken", retry=False)
-        with run_program(source, tmp_path) as last:
+        with run_program(tmp_path) as last:
             assert last.communicate(timeout=60)[0] == "dead None\n"
         assert last.returncode == 0
     finally:
         stop_daemon(tmp_path)
-
-
-def test_the_session_by_hand_answers_as_printed(tmp_path: Path) -> None:
-    lines = (block(PAGE, "By hand", "console", 0) + block(PAGE, "By hand", "console", 1)).splitlines()
-    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    with DaemonProcess(tmp_path / "by-hand") as daemon:
-        script = "\n".join(command.replace(PRINTED_PORT, str(daemon.port)) for command in commands)
-        shim = "" if shutil.which("nc") and _is_openbsd_netcat() else NC
-        typed = subprocess.run(["bash", "-c", shim + script], capture_output=True, text=True, timeout=60)
-    assert typed.stderr == ""
-    replies = [line for line in lines if not line.startswith("$ ")]
-    assert [_without_time(line) for line in typed.stdout.splitlines()] == [_without_time(line) for line in replies]
-
-
-def test_the_daemon_of_the_session_is_where_it_is_looked_for() -> None:
-    assert block(PAGE, "By hand", "") == "dhpd --data ./by-hand\n"
-    shown = subprocess.run([sys.executable, "-m", "dhpd", "--help"], capture_output=True, text=True, timeout=30)
-    assert f"127.0.0.1:{PRINTED_PORT}" in shown.stdout
 
 
 def test_every_command_is_listed_and_no_other() -> None:
@@ -142,8 +102,9 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
     assert ".venv/bin/python -m pytest" in recipes["test"]
 
 
-def test_what_is_installed_is_what_the_page_says() -> None:
+def test_what_is_installed_is_what_the_pages_say() -> None:
     assert block(PAGE, "Install", "") == "pip install .\n"
+    assert block("docs/quick-start.md", "Install", "console") == "$ pip install .\n"
     assert "pip install --quiet --editable ." in recipe_of(
         "make .venv/.installed"
     )  # All of this runs in what that gave.
@@ -156,12 +117,3 @@ def recipe_of(command: str) -> str:
     assert command.startswith("make ")
     told = [*command.split(), "--dry-run", "--always-make"]
     return subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
-
-
-def _is_openbsd_netcat() -> bool:
-    told = subprocess.run(["nc", "-h"], capture_output=True, text=True, timeout=10)
-    return "OpenBSD" in told.stdout + told.stderr
-
-
-def _without_time(line: str) -> str:
-    return re.sub(r'"at":"[^"]+"', '"at":""', line)

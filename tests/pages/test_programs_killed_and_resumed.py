@@ -1,0 +1,79 @@
+"""The pages about agents do what they say: a program is killed, run again, and prints each time what is shown.
+
+`$DHP_CONNECT` leads all of them to one daemon, rather than to one of each program's own.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..support.in_process_daemon import InProcessDaemon
+from .blocks import block
+
+AGENTS = "docs/agents.md"
+LANGGRAPH = "docs/langgraph.md"
+RESUMED = "Killed, and resumed"
+
+KILLED = {
+    "langgraph": (
+        block(LANGGRAPH, RESUMED, "python"),
+        [block(LANGGRAPH, RESUMED, "text", 0), block(LANGGRAPH, RESUMED, "text", 1)],
+    ),
+    "while": (
+        block(AGENTS, "A while loop", "python"),
+        [block(AGENTS, "A while loop", "text", 0), block(AGENTS, "A while loop", "text", 1)],
+    ),
+    "pydantic-ai": (
+        block(AGENTS, "Pydantic AI", "python"),
+        [block(AGENTS, "Pydantic AI", "text", 0), block(AGENTS, "Pydantic AI", "text", 1)],
+    ),
+    "openai-agents": (
+        block(AGENTS, "OpenAI Agents SDK", "python"),
+        [block(AGENTS, "OpenAI Agents SDK", "text", 0), block(AGENTS, "OpenAI Agents SDK", "text", 1)],
+    ),
+}
+"""A program, and what it prints the first time and the second time."""
+
+LEFT_ALONE = {
+    "sync": (block(LANGGRAPH, "Without await", "python"), block(LANGGRAPH, "Without await", "text")),
+    "conversations": (block(LANGGRAPH, "Conversations", "python"), block(LANGGRAPH, "Conversations", "text")),
+}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with InProcessDaemon(tmp_path_factory.mktemp("agents")) as daemon:
+        yield daemon.address
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_killed_program_goes_on_when_it_is_run_again(name: str, address: str, tmp_path: Path) -> None:
+    source, (first, second) = KILLED[name]
+    program = tmp_path / "program.py"
+    program.write_text(source)
+    for printed, code in ((first, -signal.SIGKILL), (second, 0)):
+        ran = subprocess.run(
+            [sys.executable, str(program)],
+            cwd=tmp_path,
+            env={**os.environ, "DHP_CONNECT": address},
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert (ran.stdout, ran.returncode) == (printed, code), ran.stderr
+        assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_a_program_prints_what_is_shown(
+    name: str, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DHP_CONNECT", address)
+    source, printed = LEFT_ALONE[name]
+    exec(compile(source, name, "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == printed
