@@ -13,6 +13,7 @@ import click
 import dhp_client
 from dhp_client.addresses import DirectoryAddress, parse_addresses
 
+from .extras import check_extra
 from .settings import UNREACHABLE, Settings, SettingsCommand, with_settings
 
 REACHED_WITHIN_MS = 2_000
@@ -28,18 +29,30 @@ class Unreachable(click.ClickException):
     exit_code = UNREACHABLE
 
 
-def command(name: str, *, creates: bool = False, epilog: str | None = None) -> Callable[[Body], click.Command]:
+def command(
+    name: str,
+    *,
+    creates: bool = False,
+    takes_command: bool = False,
+    epilog: str | None = None,
+    extra: str | None = None,
+) -> Callable[[Body], click.Command]:
     """Makes `async def body(client, settings, **arguments)` the command `name`; what it returns is the exit code.
 
-    `epilog` stands below its help. Only a command that `creates` something makes the directory that was to be connected to, when there is none.
+    `epilog` stands below its help; `extra` is the one that has to be installed. Only a command that `creates` something makes the
+    directory that was to be connected to, when there is none. One that `takes_command` leaves everything from its first argument on to
+    that other command, options too.
     """
 
     def decorate(body: Body) -> click.Command:
         def run(**arguments: Any) -> int | None:
             settings = click.get_current_context().ensure_object(Settings)
+            if extra is not None:
+                check_extra(extra)
             return asyncio.run(_connected(settings, body, arguments, creates=creates))
 
-        made = click.command(name, cls=SettingsCommand, epilog=epilog)
+        parsing = {"allow_interspersed_args": not takes_command}
+        made = click.command(name, cls=SettingsCommand, epilog=epilog, context_settings=parsing)
         return made(with_settings(functools.update_wrapper(run, body)))
 
     return decorate

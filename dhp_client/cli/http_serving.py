@@ -30,6 +30,7 @@ MAX_CONNECTIONS = 400
 GRACE_S = 1.0
 """What runs at the end may take so long to finish."""
 FREE_PORT_TRIES = 8
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,8 +45,13 @@ class HttpPlace(msgspec.Struct, frozen=True, kw_only=True):
     public_url: str | None = None
 
 
-def with_http_options(default: str) -> Callable[[F], F]:
-    """Has a command take `listen`, `http_token_file`, `insecure` and `public_url`, which `http_place` takes in turn."""
+def with_http_options(
+    default: str | None, *, flag: str = "--listen", help: str = "Where to listen; port 0 takes a free one."
+) -> Callable[[F], F]:
+    """Has a command take `listen`, `http_token_file`, `insecure` and `public_url`, which `http_place` takes in turn.
+
+    `default` None: it is served over HTTP only where `flag` says so.
+    """
 
     def decorate(body: F) -> F:
         for option in (
@@ -60,13 +66,7 @@ def with_http_options(default: str) -> Callable[[F], F]:
                 metavar="FILE",
                 help="Holds the tokens, one a line, that callers may show: Authorization: Bearer TOKEN.",
             ),
-            click.option(
-                "--listen",
-                metavar="HOST:PORT",
-                default=default,
-                show_default=True,
-                help="Where to listen; port 0 takes a free one.",
-            ),
+            click.option(flag, "listen", metavar="HOST:PORT", default=default, show_default=True, help=help),
         ):
             body = option(body)
         return body
@@ -114,12 +114,17 @@ class HttpListener:
         public_host = urlsplit(self.url).hostname or ""
         self._hosts = {place.host, public_host} if inside else None
 
-    def announce(self, settings: Settings, what: str) -> None:
+    @property
+    def hosts(self) -> Collection[str] | None:
+        """What callers may call this place by, besides the names of loopback; None: anything."""
+        return self._hosts
+
+    def announce(self, settings: Settings, what: str, *, path: str = "") -> None:
         """Says where it listens: a sentence on standard error, or a line of JSON, `{"url": …}`, on standard output."""
         if settings.as_json:
-            settings.show({"url": self.url})
+            settings.show({"url": self.url + path})
         else:
-            click.echo(f"{what} at {self.url}", err=True)
+            click.echo(f"{what} at {self.url}{path}", err=True)
 
     async def serve(
         self, application: Application, *, open_paths: Collection[str] = (), stop: asyncio.Event | None = None
@@ -131,7 +136,7 @@ class HttpListener:
         """
         guard = Guard(application, hosts=self._hosts, tokens=self._tokens, open_paths=open_paths)
         server = _server(guard)
-        with contextlib.nullcontext(stop) if stop is not None else _told_to_stop() as told:
+        with contextlib.nullcontext(stop) if stop is not None else told_to_stop() as told:
             serving = asyncio.create_task(server.serve(self._sockets))
             waiting = asyncio.create_task(told.wait())
             try:
@@ -207,20 +212,21 @@ def _listening(name: _Name) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _told_to_stop() -> Generator[asyncio.Event]:
-    """Set by the first SIGTERM or Ctrl-C, which gives both back their usual meaning."""
+def told_to_stop() -> Generator[asyncio.Event]:
+    """Set by the first SIGTERM, Ctrl-C or hang-up (unless the program was started to outlive that), which gives all their usual meaning back."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
+    numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
     def usual_again() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
     def tell() -> None:
         told.set()
         usual_again()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in numbers:
         loop.add_signal_handler(number, tell)
     try:
         yield told

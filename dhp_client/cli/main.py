@@ -23,12 +23,14 @@ from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_se
 COMMANDS = {
     "dispatch": "dhp_client.cli.dispatching:dispatch",
     "result": "dhp_client.cli.dispatching:result",
+    "run": "dhp_client.cli.running:run",
     "status": "dhp_client.cli.looking:status",
     "list": "dhp_client.cli.looking:list_handoffs",
     "watch": "dhp_client.cli.looking:watch",
     "history": "dhp_client.cli.looking:history",
     "stats": "dhp_client.cli.looking:stats",
     "health": "dhp_client.cli.looking:health",
+    "top": "dhp_client.cli.top.command:top",
     "cancel": "dhp_client.cli.overseeing:cancel",
     "ack": "dhp_client.cli.overseeing:ack",
     "suspend": "dhp_client.cli.overseeing:suspend",
@@ -44,10 +46,12 @@ COMMANDS = {
     "effect-done": "dhp_client.cli.effects:effect_done",
     "export": "dhp_client.cli.moving:export",
     "import": "dhp_client.cli.moving:import_bundle",
+    "a2a": "dhp_client.cli.a2a:a2a",
     "spool": "dhp_client.cli.spools:spool",
     "demo": "dhp_client.cli.demo:demo",
     "chaos": "dhp_client.cli.chaos:chaos",
     "conform": "dhp_client.cli.conforming:conform",
+    "mcp": "dhp_client.cli.mcp:mcp",
 }
 """Each command's name, and where it is."""
 

@@ -6,7 +6,7 @@ Owns the members' names, which are those of the wire, and what a model is told a
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from dhp_protocol.replies import DecisionReply, EffectView, HealthReply, StatusReply
 
@@ -35,6 +35,9 @@ class Work(Answer):
     kind: str
     inputs: Any = Field(description="What the work was dispatched with.")
     state: Any = Field(description="That of the last checkpoint, to go on from; null: nobody has made one.")
+    state_left_out: bool = Field(
+        default=False, description="True: it is too long for HTTP; last_checkpoint has it for a client that takes more."
+    )
     seq: int = Field(description="The last checkpoint's number; 0: none.")
     attempt: int
     was: str = Field(description="pending, or orphaned: whoever had it before is gone.")
@@ -79,7 +82,9 @@ class Checkpoint(Answer):
 
 
 class Status(Answer):
-    """How a handoff stands, as the daemon tells it."""
+    """How a handoff stands, as the daemon tells it; what it tells beyond these members is passed on."""
+
+    model_config = ConfigDict(extra="allow")
 
     handoff: str
     kind: str

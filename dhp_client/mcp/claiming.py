@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dhp_protocol.errors import InvalidRequest
+from dhp_protocol.errors import InvalidRequest, TooLarge
 from dhp_protocol.replies import StatusReply
 
 from ..client import Claiming, Client
@@ -21,6 +21,8 @@ from .waiting import MAX_WAIT_MS, WaitMs, with_progress
 
 RECOVER_WAIT_MS = 10_000
 """As long as the lease of a worker that has just vanished takes to end, even where the daemon can't see that it has."""
+MAX_HTTP_ANSWER_BYTES = 1_000_000
+"""Clients of streamable HTTP, the SDK's among them, take no more than 1 MiB in one event, and break off at what is longer."""
 MAX_STATE_BYTES = 16 * 1024
 """Of what is only looked over."""
 PAGE = 500
@@ -57,7 +59,7 @@ async def recover(
     record = bridge_of(call).record
     if handle is not None:
         with record.using(handle) as task:
-            return Recovered(work=[work_of(task, handle, record.idle_ms)])
+            return Recovered(work=[await _handed_out(call, task, handle)])
     held = record.all() if record.guessable else []
     if handoff is None:
         work = [work_of(task, given, record.idle_ms) for given, task in held]
@@ -77,7 +79,26 @@ async def _taken(call: Call, claiming: Claiming, wait_ms: int) -> Work | None:
         return None if task is None else (task, handle_given_out(call, task))
 
     taken = await with_progress(call, wait_ms, "waiting for work", claimed())
-    return None if taken is None else work_of(*taken, bridge_of(call).record.idle_ms)
+    return None if taken is None else await _handed_out(call, *taken)
+
+
+async def _handed_out(call: Call, task: Task, handle: str) -> Work:
+    """The task as the agent gets it. One whose answer couldn't get through is released: nobody would ever hear of it."""
+    record = bridge_of(call).record
+    work = work_of(task, handle, record.idle_ms)
+    if record.guessable or _bytes_of(work) <= MAX_HTTP_ANSWER_BYTES:
+        return work
+    work = work.model_copy(update={"state": None, "state_left_out": True})
+    if _bytes_of(work) <= MAX_HTTP_ANSWER_BYTES:
+        return work
+    with record.using(handle):
+        await task.release("its inputs are too long for an agent over HTTP")
+    sentence = "This work's inputs are too long for HTTP: it takes an agent over standard input and output."
+    raise TooLarge(sentence, handoff=task.handoff, limit=MAX_HTTP_ANSWER_BYTES)
+
+
+def _bytes_of(work: Work) -> int:
+    return len(encode(work.model_dump(mode="json"), member="work"))
 
 
 async def _begun(client: Client, kinds: list[str] | None, limit: int) -> list[Begun]:

@@ -82,6 +82,7 @@ class Record:
         self._forget_request(handle)
         holding.calls += 1
         holding.not_before_ms = 0.0
+        self._look(holding)
         try:
             yield holding.task
         finally:

@@ -20,6 +20,9 @@ from . import asking, claiming, dispatching, effects, looking, working
 from .answers import Answer
 from .failing import as_tool_errors
 
+MAX_TEXT_CHARS = 256 * 1024
+"""What is longer isn't sent twice: no model reads it, and a program reads the data."""
+
 Body = Callable[..., Awaitable[Answer]]
 
 LOOKS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
@@ -95,7 +98,7 @@ def _tool(name: str, body: Body, annotations: ToolAnnotations) -> Tool:
 
 
 def _answering(body: Body) -> Callable[..., Awaitable[Any]]:
-    """Answers with the model's members, once as data and once as text on one line: the SDK's own text is many times as long."""
+    """Answers with the model's members, as data, and as text on one line: the SDK's own text is many times as long."""
     told = as_tool_errors(body)
 
     @functools.wraps(body)
@@ -105,6 +108,8 @@ def _answering(body: Body) -> Callable[..., Awaitable[Any]]:
         except ToolError as error:  # As the SDK answers it, but for its own words before the code.
             return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
         text = encode(members, member="answer").decode()
+        if len(text) > MAX_TEXT_CHARS:
+            text = f"The answer has {len(text)} characters: it stands in the structured content alone."
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=members)
 
     return answered

@@ -86,7 +86,11 @@ async def serve(
             await daemon.start(directory.path)
         except BaseException as error:
             await store.close()  # Else its threads would keep the process.
-            if isinstance(error, (AddressTaken, StoreError, DiskError)):
+            if isinstance(error, DiskError):
+                raise CannotRun(
+                    f"{directory.store} can't be read: {error}. `dhpd check {directory.store}` tells what to do."
+                ) from None
+            if isinstance(error, (AddressTaken, StoreError)):
                 raise CannotRun(str(error)) from None
             raise
     information = {

@@ -63,6 +63,11 @@ def programs(page: str) -> dict[str, tuple[str, str]]:
     return pairs
 
 
+def every_block(page: str) -> tuple[Block, ...]:
+    """All of them, in order. Whoever takes them runs each."""
+    return blocks_of(page)
+
+
 @cache
 def blocks_of(page: str) -> tuple[Block, ...]:
     """All of them, in order. Taking them from here claims nothing."""

@@ -166,7 +166,7 @@ class Walk:
         if in_background:
             terminal.over_prompt()
         if in_background or goes_on:
-            _compare(it, terminal.until(lambda said: _fits(said, printed)), printed)
+            _compare(it, terminal.until(lambda said: fits(said, printed)), printed)
         else:
             _compare(it, terminal.until_prompt(), printed)
         if in_background or not goes_on:
@@ -228,10 +228,11 @@ def type_page(page: str, folder: Path, *, but: str = "") -> None:
 
 
 def _compare(it: Block, said: str, printed: list[str]) -> None:
-    assert _fits(said, printed), f"{it}: what is answered isn't what is printed.\n{said}Printed:\n" + "\n".join(printed)
+    assert fits(said, printed), f"{it}: what is answered isn't what is printed.\n{said}Printed:\n" + "\n".join(printed)
 
 
-def _fits(said: str, printed: list[str]) -> bool:
+def fits(said: str, printed: list[str]) -> bool:
+    """Whether what was answered is what is printed."""
     answered = "".join(f"{line}\n" for line in said.splitlines() if line and not _JOB.match(line))
     lines = [line for line in printed if line and not _JOB.match(line)]
     return re.fullmatch("".join(map(_pattern, lines)), answered) is not None

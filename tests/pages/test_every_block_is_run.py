@@ -9,7 +9,12 @@ import pytest
 
 from .blocks import PAGES, ROOT, Block, blocks_of
 
-CLAIMS = {"block": ("page", "section", "language", "number"), "programs": ("page",), "type_page": ("page",)}
+CLAIMS = {
+    "block": ("page", "section", "language", "number"),
+    "every_block": ("page",),
+    "programs": ("page",),
+    "type_page": ("page",),
+}
 """The functions that take blocks, and which of their arguments say which ones. Those left out: all of them."""
 
 LINKING = (*PAGES, "CHANGELOG.md", "protocol/SPEC.md")
