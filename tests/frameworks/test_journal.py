@@ -61,6 +61,7 @@ async def test_an_append_whose_caller_is_cancelled_goes_on(tmp_path: Path) -> No
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             daemon.store.held = False
+            await until(lambda: folded == ["one"])
             await journal.append(Note("two"))
             assert folded == await texts(client, handoff) == ["one", "two"]
 

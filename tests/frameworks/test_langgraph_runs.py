@@ -154,6 +154,9 @@ async def test_a_run_does_not_begin_when_the_lease_is_lost(client: dhp_client.Cl
     with pytest.raises(dhp_client.LeaseLost):
         await graph.ainvoke({"done": []}, config_of(task), durability="sync")
     assert ran == ["a"]
+    asks = {"thread_id": task.handoff, "__pregel_runtime": None, "__pregel_durability": "sync"}
+    with pytest.raises(dhp_client.LeaseLost):  # What a run asks before all else.
+        await DHPSaver(task).aget_tuple({"configurable": asks})
     assert (await graph.aget_state(config_of(task))).values == {
         "done": ["a"]
     }  # What it last knew can still be looked at.

@@ -41,6 +41,7 @@ KILLED = {
 
 LEFT_ALONE = {
     "sync": (block(LANGGRAPH, "Without await", "python"), block(LANGGRAPH, "Without await", "text")),
+    "journal": (block(AGENTS, "A framework of your own", "python"), block(AGENTS, "A framework of your own", "text")),
     "conversations": (block(LANGGRAPH, "Conversations", "python"), block(LANGGRAPH, "Conversations", "text")),
 }
 
