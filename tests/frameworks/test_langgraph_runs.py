@@ -322,6 +322,12 @@ async def test_invoke_on_the_clients_own_loop_is_refused_instead_of_waiting_for_
         Ran().graph(DHPSaver(task), "a").invoke({"done": []}, config_of(task), durability="sync")
 
 
+def test_a_claim_that_got_nothing_is_refused(sync_client: dhp_client.sync.Client) -> None:
+    nothing = sync_client.claim(kinds="nothing-of-this-kind")
+    with pytest.raises(TypeError, match="Give a task or a client"):
+        DHPSaver(nothing)
+
+
 async def test_a_serialiser_of_ones_own_allows_what_it_allows(client: dhp_client.Client) -> None:
     task = await claimed(client, "serde")
     with pytest.raises(ValueError, match="to the serialiser"):
