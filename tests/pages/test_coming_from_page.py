@@ -5,7 +5,6 @@ import importlib.metadata
 import inspect
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any
 import click
 import dhp
 import dhp.errors
-import msgspec
 import pytest
 
 import dhp_client
 import dhp_client.sync
 from dhp_client.cli.main import dhp as commands
 
+from ..support.embedded import end_embedded
 from .blocks import ROOT, block
 from .terminals import fits
 
@@ -56,8 +55,7 @@ def embedded(folder: Path) -> Any:
     try:
         yield
     finally:
-        for described in folder.glob("*/dhpd.json"):
-            os.kill(msgspec.json.decode(described.read_bytes())["pid"], signal.SIGTERM)
+        end_embedded(folder)
 
 
 def test_both_programs_print_the_same(tmp_path: Path) -> None:
