@@ -332,3 +332,29 @@ async def test_a_serialiser_of_ones_own_allows_what_it_allows(client: dhp_client
     task = await claimed(client, "serde")
     with pytest.raises(ValueError, match="to the serialiser"):
         DHPSaver(task, serde=DHPSaver(task).serde, allowed_msgpack_modules=[Page])
+
+
+async def test_a_node_that_waits_for_a_person_puts_the_work_aside_and_runs_again_once_they_have_decided(
+    client: dhp_client.Client, address: str
+) -> None:
+    ran = Ran()
+    handoff = await dispatched(client, "approval")
+
+    def graph_of(task: dhp_client.Task) -> Any:
+        async def publish(state: State) -> dict[str, list[str]]:
+            await task.approval("publish", {"pages": 3}, timeout_ms=60_000, park=True)
+            return ran.node("publish")(state)
+
+        builder = StateGraph(State).add_node("write", ran.node("write")).add_node("publish", publish)
+        builder.add_edge(START, "write").add_edge("write", "publish")
+        return builder.compile(checkpointer=DHPSaver(task))
+
+    async with client.claim(handoff) as task:
+        await graph_of(task).ainvoke({"done": []}, config_of(task), durability="sync")
+    assert (ran, (await client.status(handoff)).status) == (["write"], "suspended")
+    async with dhp_client.connect(address) as person:
+        (asked,) = (await person.approvals(handoff=handoff)).approvals
+        await person.approve(asked.approval)
+    async with client.claim(handoff, wait_ms=60_000) as task:
+        result = await graph_of(task).ainvoke(None, config_of(task), durability="sync")
+    assert (result, ran) == ({"done": ["write", "publish"]}, ["write", "publish"])
