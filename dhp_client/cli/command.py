@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-import dhp_client
+from dhp_client import connect
 from dhp_client.addresses import DirectoryAddress, parse_addresses
 
 from .settings import UNREACHABLE, Settings, SettingsCommand, with_settings
@@ -55,7 +55,7 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
                     f"There is no {address.directory}: say where the daemon is with --connect or $DHP_CONNECT, "
                     "or dispatch something here first."
                 )
-    connecting = dhp_client.connect(
+    connecting = connect(
         settings.connect, name=settings.client_name(), connect_timeout_ms=patience_ms, **settings.credentials()
     )
     async with connecting as client:
