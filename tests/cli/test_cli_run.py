@@ -14,6 +14,7 @@ import pytest
 
 import dhp_client.sync
 from dhp_client.cli.main import exit_code
+from dhp_client.programs import attempt
 from dhp_client.programs.outcome import Outcome
 from dhp_client.programs.passing import Passing
 from dhp_client.programs.stopping import Stop
@@ -480,3 +481,23 @@ async def test_what_does_not_pass_is_raised() -> None:
         client = cast(dhp_client.Client, RefusingClient(refusal))
         with pytest.raises(type(refusal)):
             await Worker(client, options, stop=Stop(), passing=Passing(1), telling=Told()).work()
+
+
+async def test_a_daemon_that_cannot_store_anything_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "PAUSE_MS", 0)
+    answers: list[Exception | int] = [
+        dhp_client.StoreUnavailable("The disk is full."),
+        dhp_client.Overloaded("Later."),
+        7,
+    ]
+
+    async def ask() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert await attempt._decided(ask) == 7
+    answers = [dhp_client.TooLarge("It is too long.")]
+    with pytest.raises(dhp_client.TooLarge):
+        await attempt._decided(ask)
