@@ -53,6 +53,7 @@ COMMANDS = {
     "chaos": "dhp_client.cli.chaos:chaos",
     "conform": "dhp_client.cli.conforming:conform",
     "mcp": "dhp_client.cli.mcp:mcp",
+    "completion": "dhp_client.cli.completing:completion",
 }
 """Each command's name, and where it is."""
 
@@ -73,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     log = logging.StreamHandler()
     log.setFormatter(_Harmless())
     logging.basicConfig(level=logging.WARNING, handlers=[log])
+    if "_DHP_COMPLETE" in os.environ:  # A shell asks what fits; click finds its ways to answer by their shell's name.
+        from . import completing  # noqa: F401
     code = exit_code(arguments)
     try:
         sys.stdout.flush()

@@ -17,7 +17,7 @@ from dhp_protocol.limits import MAX_KINDS
 from ..addresses import ENVIRONMENT_VARIABLE, parse_addresses
 from ..connecting import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from ..trust import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
-from . import arguments
+from . import arguments, completing
 from .command import command
 from .finding import full_id
 from .printing import SHORT_ID_CHARS
@@ -57,8 +57,21 @@ def _runnable(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 
 
 @command("run", creates=True, takes_command=True, epilog=_EPILOG)
-@click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Work of this kind; may be given again.")
-@click.option("--handoff", metavar="ID", callback=arguments.handoff_id, help="This handoff alone, until it has ended.")
+@click.option(
+    "--kind",
+    "kinds",
+    metavar="KIND",
+    multiple=True,
+    shell_complete=completing.kinds,
+    help="Work of this kind; may be given again.",
+)
+@click.option(
+    "--handoff",
+    metavar="ID",
+    callback=arguments.handoff_id,
+    shell_complete=completing.handoff_ids,
+    help="This handoff alone, until it has ended.",
+)
 @click.option("--worker", metavar="NAME", help="Told as its holder.  [default: host and process]")
 @click.option("--ttl-ms", type=click.IntRange(min=1), help="The lease's length.  [default: 6000]")
 @click.option("--once", is_flag=True, help="End after one attempt.")
