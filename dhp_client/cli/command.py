@@ -44,7 +44,7 @@ def command(
     """Makes `async def body(client, settings, **arguments)` the command `name`; what it returns is the exit code.
 
     `epilog` stands below its help; `extra` is the one that has to be installed. Only a command that `creates` something makes the
-    directory that was to be connected to, when there is none. One that `takes_command` leaves everything from its first argument on to
+    directory that was to be connected to, when there is none. Its argument `spool` is the client's. One that `takes_command` leaves everything from its first argument on to
     that other command, options too.
     """
 
@@ -75,7 +75,11 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
                     f"or dispatch something here first.{answers}"
                 )
     connecting = connect(
-        settings.connect, name=settings.client_name(), connect_timeout_ms=patience_ms, **settings.credentials()
+        settings.connect,
+        name=settings.client_name(),
+        connect_timeout_ms=patience_ms,
+        spool=arguments.pop("spool", None),
+        **settings.credentials(),
     )
     async with connecting as client:
         return await body(client, settings, **arguments)
