@@ -20,8 +20,8 @@ from dhp_client.mcp.refusals import told
 from dhp_client.mcp.tools import TABLE
 from dhp_protocol.errors import LeaseLost
 
+from ..support.embedded import end_embedded
 from .blocks import ROOT, block
-from .test_pages_of_programs import end_daemon
 
 PAGE = "docs/mcp.md"
 DHP = Path(sys.executable).with_name("dhp")
@@ -60,7 +60,7 @@ def test_an_agent_and_its_server_are_killed_and_the_next_one_goes_on(tmp_path: P
             (work,) = client.list(kind="count").handoffs
             assert [record["type"] for record in client.history(work.handoff).records].count("orphaned") == 1
     finally:
-        end_daemon(tmp_path / ".dhp" / "dhpd.json")
+        end_embedded(tmp_path)
 
 
 def test_the_table_of_tools_is_the_servers() -> None:
