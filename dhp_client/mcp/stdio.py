@@ -80,7 +80,7 @@ class Lines:
         over = asyncio.ensure_future(self._over.wait())
         try:
             await asyncio.wait((line, over), return_when=asyncio.FIRST_COMPLETED)
-            return line.result() if line.done() else b""
+            return line.result() if line.done() and not self._over.is_set() else b""
         finally:
             line.cancel()
             over.cancel()
