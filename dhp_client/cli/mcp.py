@@ -28,7 +28,10 @@ log = logging.getLogger("dhp_client")
 HTTP_IDLE_MS = 600_000
 """No connection tells that an agent has died, so its silence does."""
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "register": "dhp_client.cli.registering:register",
+    "skill": "dhp_client.cli.registering:skill",
+}
 """Each command of the group: its name, and where it is."""
 
 

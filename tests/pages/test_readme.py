@@ -94,10 +94,11 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
 
 def test_what_is_installed_is_what_the_pages_say() -> None:
     assert block(PAGE, "Install", "") == "pip install .\n"
-    assert block("docs/quick-start.md", "Install", "console") == "$ pip install .\n"
-    assert "pip install --quiet --editable ." in recipe_of(
-        "make .venv/.installed"
-    )  # All of this runs in what that gave.
+    made, read, installed = block("docs/quick-start.md", "Install", "console").splitlines()
+    assert (made, read) == ("$ python3 -m venv .venv", "$ . .venv/bin/activate")
+    assert installed == f"$ {block(PAGE, 'Install', '').strip()}"
+    recipe = recipe_of("make .venv/.installed")  # All of this runs in what that gave.
+    assert "-m venv .venv && .venv/bin/pip install --quiet --editable ." in recipe
     scripts = importlib.metadata.distribution("dhpd").entry_points
     assert {script.name for script in scripts} == {"dhpd", "dhp"}
 
