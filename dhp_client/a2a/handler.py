@@ -32,6 +32,7 @@ from a2a.types import (
     UnsupportedOperationError,
 )
 
+from .acknowledging import take_note
 from .answering import answer
 from .bridge import Bridge
 from .errors import refusals
@@ -71,6 +72,7 @@ class HandoffRequestHandler(RequestHandler):
             async with contextlib.aclosing(follow(self._bridge, task)) as updates:
                 async for update in updates:
                     yield update
+            await take_note(self._bridge, await status_of(self._bridge, task))
 
     @validate_request_params
     async def on_subscribe_to_task(
@@ -83,6 +85,7 @@ class HandoffRequestHandler(RequestHandler):
             async with contextlib.aclosing(follow(self._bridge, params.id, waits_along=True)) as updates:
                 async for update in updates:
                     yield update
+            await take_note(self._bridge, await status_of(self._bridge, params.id))
 
     @validate_request_params
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -131,7 +134,9 @@ class HandoffRequestHandler(RequestHandler):
         return made.handoff
 
     async def _task(self, task: str) -> Task:
-        return task_of(await look(self._bridge, task), callers_decide=self._bridge.approver is not None)
+        seen = await look(self._bridge, task)
+        await take_note(self._bridge, seen.status)
+        return task_of(seen, callers_decide=self._bridge.approver is not None)
 
     async def _settled(self, task: str) -> None:
         """Returns when the task has ended, or asks a person."""

@@ -105,7 +105,7 @@ async def test_the_bridge_is_killed_and_who_subscribes_again_has_missed_nothing(
             with pytest.raises(A2AClientError):
                 await anext(stream)
             await task.checkpoint("meanwhile")
-            _, again = await asyncio.to_thread(server, int(url.rpartition(":")[2]))
+            restarted, again = await asyncio.to_thread(server, int(url.rpartition(":")[2]))
             assert again == url
             stream = agent.subscribe(SubscribeToTaskRequest(id=task_id))
             taken_up = await anext(stream)
@@ -118,6 +118,8 @@ async def test_the_bridge_is_killed_and_who_subscribes_again_has_missed_nothing(
             ("artifact", [1]),
             ("COMPLETED", "completed"),
         ]
+    restarted.terminate()
+    assert await asyncio.to_thread(restarted.wait) == 0
 
 
 async def test_a_stop_of_the_bridge_cuts_streams_and_leaves_the_work_alone(
