@@ -30,8 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
+from ..support.embedded import end_embedded
 from .blocks import Block, blocks_of
 
 PRINTED_PORT = "8471"
@@ -40,7 +39,8 @@ ANSWERED_WITHIN_S = 60.0
 TERMINALS = ("first", "second", "third", "fourth")
 
 NETCAT = """
-import os, socket, sys, threading
+import os, signal, socket, sys, threading
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 host, port = sys.argv[-2:]
 with socket.create_connection((host, int(port))) as s:
     def send():
@@ -59,7 +59,7 @@ _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 class Terminal:
-    """An interactive shell on a terminal of its own. `type` and `expect` go by lines."""
+    """An interactive shell on a terminal of its own. `type` and `until` go by lines."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._own, theirs = pty.openpty()
@@ -175,11 +175,9 @@ class Walk:
 
     def close(self) -> None:
         """Ends all that was left running."""
+        end_embedded(self._folder)
         for terminal in self._terminals.values():
             terminal.close()
-        for described in self._folder.glob("**/dhpd.json"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # One that was killed leaves its file.
-                os.kill(msgspec.json.decode(described.read_bytes())["pid"], signal.SIGTERM)
 
     def _terminal(self) -> Terminal:
         if self._here not in self._terminals:

@@ -5,7 +5,6 @@ import importlib.metadata
 import inspect
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any
 import click
 import dhp
 import dhp.errors
-import msgspec
 import pytest
 
 import dhp_client
 import dhp_client.sync
 from dhp_client.cli.main import dhp as commands
 
+from ..support.embedded import end_embedded
 from .blocks import ROOT, block
 from .terminals import fits
 
@@ -56,8 +55,7 @@ def embedded(folder: Path) -> Any:
     try:
         yield
     finally:
-        for described in folder.glob("*/dhpd.json"):
-            os.kill(msgspec.json.decode(described.read_bytes())["pid"], signal.SIGTERM)
+        end_embedded(folder)
 
 
 def test_both_programs_print_the_same(tmp_path: Path) -> None:
@@ -129,6 +127,8 @@ def test_each_name_of_theirs_is_there() -> None:
             assert issubclass(getattr(dhp.errors, name), dhp.errors.DHPError)
         elif section == "Commands":
             assert name in their_commands()
+        elif section == "MCP tools":
+            assert name in their_tools()
         else:
             assert found(name, THEIR_ROOTS) is not None
 
@@ -143,6 +143,8 @@ def test_each_name_of_ours_is_there() -> None:
             group, command = name.split()
             assert group == "dhp"
             assert commands.get_command(click.Context(commands), command) is not None, name
+        elif section == "MCP tools":
+            assert name in our_tools()
         else:
             assert found(name, OUR_ROOTS) is not None
 
@@ -156,8 +158,25 @@ def test_nothing_of_theirs_is_left_out() -> None:
     public = {f"dhp.{name}" for name in dhp.__all__ if not name.startswith("_")} - {"dhp.Runner3"}  # Its methods are.
     methods = {f"ctx.{name}" for name in vars(dhp.TaskContext) if not name.startswith("_")}
     errors = {name for name, value in vars(dhp.errors).items() if isinstance(value, type)}
-    assert (public | methods | errors | their_commands()) - told == {"dhp-mcp"}
+    assert (public | methods | errors | their_commands() | their_tools()) - told == set()
 
 
 def their_commands() -> set[str]:
     return {script.name for script in importlib.metadata.distribution("dhp-protocol").entry_points}
+
+
+def test_every_tool_of_ours_is_told() -> None:
+    (others,) = re.findall(r"^((?:`\w+`[,\s]*(?:and\s)?)+)have no counterpart there\.$", TEXT, re.MULTILINE)
+    beside = {name for section, name in names(1) if section == "MCP tools"}
+    assert beside | set(re.findall(r"`(\w+)`", others)) == our_tools()
+
+
+def their_tools() -> set[str]:
+    """Read, not imported: a second's work would be done for names."""
+    source = (Path(dhp.__file__).parent / "mcp_server.py").read_text()
+    return set(re.findall(r"^@mcp\.tool\(.*?^def (\w+)\(", source, re.MULTILINE | re.DOTALL))
+
+
+def our_tools() -> set[str]:
+    source = (ROOT / "dhp_client" / "mcp" / "tools.py").read_text()
+    return set(re.findall(r'^    \("(\w+)", \w+\.\w+, [A-Z]+\),$', source, re.MULTILINE))

@@ -15,7 +15,10 @@ CLAIMS = {
     "programs": ("page",),
     "type_page": ("page",),
 }
-"""The functions that take blocks, and which of their arguments say which ones. Those left out: all of them."""
+"""The functions that take blocks, and their first arguments, which say which ones. Those left out: all of them."""
+
+BUT = "but"
+"""Given by name: all but those of that section."""
 
 LINKING = (*PAGES, "CHANGELOG.md", "protocol/SPEC.md")
 
@@ -43,7 +46,7 @@ def claims_in(module: ast.Module, file: Path) -> Iterator[dict[str, object]]:
         given = {**dict(zip(names, node.args, strict=False)), **{word.arg: word.value for word in node.keywords}}
         claim: dict[str, object] = {"number": 0} if node.func.id == "block" else {}
         for name, value in given.items():
-            if name not in names:
+            if name is None or name not in (*names, BUT):
                 continue
             if isinstance(value, ast.Constant):
                 claim[name] = value.value
@@ -55,11 +58,11 @@ def claims_in(module: ast.Module, file: Path) -> Iterator[dict[str, object]]:
 
 
 def unclaimed(blocks: Iterator[Block], claimed: list[dict[str, object]]) -> list[str]:
-    return [
-        str(it)
-        for it in blocks
-        if not any(all(getattr(it, name) == value for name, value in claim.items()) for claim in claimed)
-    ]
+    return [str(it) for it in blocks if not any(is_claimed(it, **claim) for claim in claimed)]
+
+
+def is_claimed(it: Block, but: object = None, **members: object) -> bool:
+    return it.section != but and all(getattr(it, name) == value for name, value in members.items())
 
 
 def test_every_block_of_every_page_is_taken_by_a_test() -> None:
@@ -68,14 +71,21 @@ def test_every_block_of_every_page_is_taken_by_a_test() -> None:
 
 
 def test_a_block_that_nobody_takes_is_found() -> None:
-    module = ast.parse('PAGE = "docs/a.md"\nblock(PAGE, "Install", "sh")\nprograms("docs/b.md")')
+    module = ast.parse(
+        'PAGE = "docs/a.md"\nblock(PAGE, "Install", "sh")\nprograms("docs/b.md")\ntype_page("docs/d.md", folder, but="Install")'
+    )
     claimed = list(claims_in(module, Path("test_a.py")))
 
     def at(page: str, section: str, number: int = 0) -> Block:
         return Block(page, section, "sh", number, "", 7, "")
 
-    taken = [at("docs/a.md", "Install"), at("docs/b.md", "Install", 3)]
-    forgotten = [at("docs/a.md", "Install", 1), at("docs/a.md", "Start"), at("docs/c.md", "Install")]
+    taken = [at("docs/a.md", "Install"), at("docs/b.md", "Install", 3), at("docs/d.md", "Start")]
+    forgotten = [
+        at("docs/a.md", "Install", 1),
+        at("docs/a.md", "Start"),
+        at("docs/c.md", "Install"),
+        at("docs/d.md", "Install"),
+    ]
     assert unclaimed(iter([*taken, *forgotten]), claimed) == [str(it) for it in forgotten]
 
 

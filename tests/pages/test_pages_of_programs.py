@@ -1,16 +1,13 @@
 """The pages of programs do what they say: each program is run, and prints what is printed there."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from ..client.waiting import until_blocking
+from ..support.embedded import end_embedded
 from .blocks import programs
 
 PAGES = {"docs/contract.md": programs("docs/contract.md"), "docs/client.md": programs("docs/client.md")}
@@ -20,12 +17,6 @@ PROGRAMS = {title: pair for page in PAGES.values() for title, pair in page.items
 def test_no_program_has_gone() -> None:
     assert {page: len(found) for page, found in PAGES.items()} == {"docs/contract.md": 11, "docs/client.md": 2}
     assert len(PROGRAMS) == 13, "two sections have the same title"
-
-
-def end_daemon(described: Path) -> None:
-    """Returns when it has ended."""
-    os.kill(msgspec.json.decode(described.read_bytes())["pid"], signal.SIGTERM)
-    until_blocking(lambda: not described.exists(), "the daemon has ended")
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
@@ -45,7 +36,5 @@ def test_a_program_prints_what_is_shown(title: str, tmp_path: Path) -> None:
             timeout=90,
         )
     finally:
-        for daemon in [*tmp_path.glob("*/dhpd.json")]:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # One that the program ends itself.
-                end_daemon(daemon)
+        end_embedded(tmp_path)
     assert (ran.stdout, ran.returncode) == (printed, 0), ran.stderr

@@ -3,17 +3,14 @@
 import importlib.metadata
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
-
 import dhp_client.sync
 from dhp_client.cli.main import COMMANDS
 
-from ..client.waiting import until_blocking
+from ..support.embedded import end_embedded
 from .blocks import ROOT, block
 
 PAGE = "README.md"
@@ -31,13 +28,6 @@ def run_program(folder: Path) -> "subprocess.Popen[str]":
     )
 
 
-def stop_daemon(folder: Path) -> None:
-    daemon = folder / ".dhp" / "dhpd.json"
-    if daemon.exists():
-        os.kill(msgspec.json.decode(daemon.read_bytes())["pid"], signal.SIGTERM)
-        until_blocking(lambda: not daemon.exists(), "the daemon has ended")
-
-
 def test_the_program_goes_on_where_it_was_killed_and_runs_once(tmp_path: Path) -> None:
     try:
         with run_program(tmp_path) as killed:
@@ -53,7 +43,7 @@ def test_the_program_goes_on_where_it_was_killed_and_runs_once(tmp_path: Path) -
             out, _ = third.communicate(timeout=60)
         assert (third.returncode, out) == (0, f"{FINAL_LINE}\n")
     finally:
-        stop_daemon(tmp_path)
+        end_embedded(tmp_path)
 
 
 def test_the_program_in_a_second_terminal_waits_for_the_first(tmp_path: Path) -> None:
@@ -66,7 +56,7 @@ def test_the_program_in_a_second_terminal_waits_for_the_first(tmp_path: Path) ->
             assert first.communicate(timeout=60)[0].splitlines()[-1] == FINAL_LINE
         assert (first.returncode, second.returncode) == (0, 0)
     finally:
-        stop_daemon(tmp_path)
+        end_embedded(tmp_path)
 
 
 def test_sigterm_hands_the_programs_work_back_and_dead_work_is_told(tmp_path: Path) -> None:
@@ -85,7 +75,7 @@ def test_sigterm_hands_the_programs_work_back_and_dead_work_is_told(tmp_path: Pa
             assert last.communicate(timeout=60)[0] == "dead None\n"
         assert last.returncode == 0
     finally:
-        stop_daemon(tmp_path)
+        end_embedded(tmp_path)
 
 
 def test_every_command_is_listed_and_no_other() -> None:
@@ -104,10 +94,11 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
 
 def test_what_is_installed_is_what_the_pages_say() -> None:
     assert block(PAGE, "Install", "") == "pip install .\n"
-    assert block("docs/quick-start.md", "Install", "console") == "$ pip install .\n"
-    assert "pip install --quiet --editable ." in recipe_of(
-        "make .venv/.installed"
-    )  # All of this runs in what that gave.
+    made, read, installed = block("docs/quick-start.md", "Install", "console").splitlines()
+    assert (made, read) == ("$ python3 -m venv .venv", "$ . .venv/bin/activate")
+    assert installed == f"$ {block(PAGE, 'Install', '').strip()}"
+    recipe = recipe_of("make .venv/.installed")  # All of this runs in what that gave.
+    assert "-m venv .venv && .venv/bin/pip install --quiet --editable ." in recipe
     scripts = importlib.metadata.distribution("dhpd").entry_points
     assert {script.name for script in scripts} == {"dhpd", "dhp"}
 
