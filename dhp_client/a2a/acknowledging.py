@@ -6,15 +6,15 @@ Owns when: once a caller was shown the end of a task that was sent here. Work th
 import contextlib
 
 import dhp_client
-from dhp_protocol.replies import StatusReply
 
 from .bridge import Bridge
 from .states import FINAL, OF_STATUS
 from .tasks import CONTEXT_LABEL
 
 
-async def take_note(bridge: Bridge, status: StatusReply) -> None:
+async def take_note(bridge: Bridge, task: str) -> None:
     """Acknowledges the handoff, if it has ended and was sent here. What goes wrong then is left for the next who looks."""
-    if OF_STATUS[status.status] in FINAL and CONTEXT_LABEL in status.labels and not status.acked:
-        with contextlib.suppress(dhp_client.DHPError, dhp_client.ClientError):
-            await bridge.client.ack(status.handoff)
+    with contextlib.suppress(dhp_client.DHPError, dhp_client.ClientError):
+        status = await bridge.client.status(task)
+        if OF_STATUS[status.status] in FINAL and CONTEXT_LABEL in status.labels and not status.acked:
+            await bridge.client.ack(task)
