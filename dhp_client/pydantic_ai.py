@@ -13,13 +13,14 @@ Pydantic AI's. Nothing else of `dhp_client` imports this.
 
 import collections
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 
 try:
+    from pydantic_ai.capabilities import WrapRunHandler
     from pydantic_ai.durable_exec import (
         JSON_CODEC,
         BaseDurabilityCapability,
@@ -31,7 +32,8 @@ try:
         record_durable_unit,
         replay_scope,
     )
-    from pydantic_ai.tools import AgentDepsT
+    from pydantic_ai.run import AgentRunResult
+    from pydantic_ai.tools import AgentDepsT, RunContext
 except ImportError as missing:
     raise ImportError("dhp_client.pydantic_ai needs Pydantic AI: pip install 'dhpd[pydantic-ai]'.") from missing
 
@@ -58,6 +60,7 @@ class Replay:
         self.journal: Journal[Step]
         self._finished: dict[tuple[str, int], Any] = {}
         self._begun: collections.Counter[str] = collections.Counter()
+        self._running: set[str] = set()
 
     def fold(self, step: Step) -> None:
         """Takes in a finished step."""
@@ -68,6 +71,19 @@ class Replay:
         self._begun[name] += 1
         return self._begun[name] - 1
 
+    @contextlib.contextmanager
+    def running(self, agent: str) -> Iterator[None]:
+        """Around a run. Two at once of one agent couldn't be told apart: they would get each other's results."""
+        if agent in self._running:
+            raise RuntimeError(
+                f"The agent {agent!r} runs twice at once in one task: wait for the first run, or give each a task of its own."
+            )
+        self._running.add(agent)
+        try:
+            yield
+        finally:
+            self._running.discard(agent)
+
     async def step(self, name: str, body: Callable[[], Awaitable[Any]]) -> Any:
         """What `body` comes to, now or in an earlier attempt."""
         number = self.next_number(name)
@@ -75,7 +91,11 @@ class Replay:
             record_durable_unit(executed=False)
             return self._finished[name, number]
         self._task._check()  # Whoever has lost the lease begins nothing any more.
-        result = await body()
+        token = _replay.set(None)  # An agent that a tool runs is a part of this step, and has none of its own.
+        try:
+            result = await body()
+        finally:
+            _replay.reset(token)
         await self.journal.append(Step(name, number, result))
         record_durable_unit(executed=True)
         return result
@@ -89,8 +109,9 @@ async def journaled(task: Task) -> AsyncIterator[None]:
     """Agents with `DHPDurability` that run inside keep their steps in `task`, and go on where an earlier attempt got to.
 
     The work must have been dispatched with `keep_checkpoints=dhp_client.KEEP_ALL`, and no other checkpoints may be taken of
-    it (`NoJournal`). Run agents one after the other, in the same order at each attempt. A step that was under way when its
-    worker died is carried out again: a tool that acts on the outside world does so in `task.effect`.
+    it (`NoJournal`). Every attempt must run the same agents in the same order, and one agent once at a time. A step that was under
+    way when its worker died is carried out again: a tool that acts on the outside world does so in `task.effect`. An agent
+    that a tool runs is a part of that tool's step.
     """
     replay = Replay(task)
     replay.journal = await Journal.open(task, Step, replay.fold)
@@ -139,10 +160,19 @@ class DHPDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def get_default_run_id(self) -> str | None:
         replay = _replay.get()
-        return None if replay is None else f"{replay.handoff}:{replay.next_number('run')}"
+        if replay is None:
+            return None
+        return f"{replay.handoff}:{self.name}:{replay.next_number(f'{self.name}__run')}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+
+    async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        replay = _replay.get()
+        if replay is None:
+            return await super().wrap_run(ctx, handler=handler)
+        with replay.running(self.name):
+            return await super().wrap_run(ctx, handler=handler)
 
     def get_durable_operation_backend(self) -> JournalCallableOperationBackend[None]:
         return _Backend(

@@ -12,7 +12,7 @@ from typing import Any
 
 from a2a.types import InvalidParamsError, Part
 from google.protobuf import struct_pb2
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dhp_protocol.limits import MAX_SAFE_INTEGER
 
@@ -62,35 +62,32 @@ def _file(part: Part, content: str) -> dict[str, Any]:
 
 def part_of(value: Any) -> Part:
     """A value as a part: text as text, anything else as data; as JSON text where data couldn't hold it exactly."""
-    try:
-        if isinstance(value, str):
-            return Part(text=value)
-        if _is_exact(value):
-            return Part(data=ParseDict(value, struct_pb2.Value()), media_type=JSON_TYPE)
-    except (ParseError, ValueError):  # It holds text that is no Unicode.
-        pass
-    return Part(text=json.dumps(value), media_type=JSON_TYPE)
+    if not _is_exact(value):
+        return Part(text=json.dumps(value), media_type=JSON_TYPE)
+    if isinstance(value, str):
+        return Part(text=value)
+    return Part(data=ParseDict(value, struct_pb2.Value()), media_type=JSON_TYPE)
 
 
 def metadata_of(members: Mapping[str, Any]) -> struct_pb2.Struct:
     """Metadata with one member `dhp`, which holds `members`; a value that can't be said exactly stands there as JSON text."""
     said = {name: value if _is_exact(value) else json.dumps(value) for name, value in members.items()}
-    try:
-        return ParseDict({"dhp": said}, struct_pb2.Struct())
-    except (ParseError, ValueError):  # Text that is no Unicode.
-        return ParseDict({"dhp": {name: json.dumps(value) for name, value in said.items()}}, struct_pb2.Struct())
+    return ParseDict({"dhp": said}, struct_pb2.Struct())
 
 
 def _is_exact(value: Any, depth: int = 0) -> bool:
-    """Whether a protobuf value holds just this: whole numbers that a double has, no infinity, not too deep."""
+    """Whether a protobuf value holds just this: text that is Unicode, whole numbers that a double has, no infinity, not too deep."""
     match value:
-        case bool() | None | str():
+        case bool() | None:
             return True
+        case str():
+            return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
         case int():
             return abs(value) <= MAX_SAFE_INTEGER
         case float():
             return math.isfinite(value)
         case dict():
-            return depth < MAX_DEPTH and all(_is_exact(item, depth + 1) for item in value.values())
+            inner = [*value, *value.values()]
         case _:
-            return depth < MAX_DEPTH and all(_is_exact(item, depth + 1) for item in value)
+            inner = value
+    return depth < MAX_DEPTH and all(_is_exact(item, depth + 1) for item in inner)

@@ -5,18 +5,23 @@ Owns connecting, and when a directory is made for it. What is asked there is the
 
 import asyncio
 import functools
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import click
 
 import dhp_client
-from dhp_client.addresses import DirectoryAddress, parse_addresses
+from dhp_client.addresses import DEFAULT_PORT, DirectoryAddress, parse_address, parse_addresses
+from dhp_client.blocking import reach
 
 from .extras import check_extra
 from .settings import UNREACHABLE, Settings, SettingsCommand, with_settings
 
 REACHED_WITHIN_MS = 2_000
+LOOK_WITHIN_MS = 200
+SERVICE_SOCKET = "unix:/run/dhpd/dhpd.sock"
+"""Of the daemon that `dhpd service install` makes."""
 STARTED_WITHIN_MS = 20_000
 """Where the daemon is a directory's, and may have to be started."""
 
@@ -64,12 +69,29 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
         if isinstance(address, DirectoryAddress):
             patience_ms = STARTED_WITHIN_MS
             if not creates and not address.directory.exists():  # Looking for something shouldn't leave a daemon behind.
+                other = await asyncio.to_thread(_another_daemon)
+                answers = f" One answers at {other}." if other else ""
                 raise Unreachable(
                     f"There is no {address.directory}: say where the daemon is with --connect or $DHP_CONNECT, "
-                    "or dispatch something here first."
+                    f"or dispatch something here first.{answers}"
                 )
     connecting = dhp_client.connect(
         settings.connect, name=settings.client_name(), connect_timeout_ms=patience_ms, **settings.credentials()
     )
     async with connecting as client:
         return await body(client, settings, **arguments)
+
+
+def _another_daemon() -> str | None:
+    """Where somebody listens whom this person may have had in mind; it is never asked without being named."""
+    user_sockets = os.environ.get("XDG_RUNTIME_DIR")
+    places = [f"unix:{user_sockets}/dhpd/dhpd.sock"] if user_sockets else []
+    for place in (*places, SERVICE_SOCKET, f"tcp://127.0.0.1:{DEFAULT_PORT}"):
+        try:
+            address = parse_address(place)
+            assert not isinstance(address, DirectoryAddress)
+            with reach(address, LOOK_WITHIN_MS):
+                return place
+        except (OSError, dhp_client.BadAddress):
+            continue
+    return None

@@ -9,12 +9,14 @@ from dhp_client import Client
 from dhp_client.results import Approval
 from dhp_protocol.replies import EffectView
 
-from . import arguments
+from . import arguments, completing
 from .settings import warn
 
 HANDOFF_ID_CHARS = 64
 
-id_argument = click.argument("handoff", metavar="ID", callback=arguments.handoff_id)
+id_argument = click.argument(
+    "handoff", metavar="ID", callback=arguments.handoff_id, shell_complete=completing.handoff_ids
+)
 
 
 async def full_id(client: Client, handoff: str) -> str:

@@ -4,9 +4,9 @@ Owns the options, and how serving begins and ends. What is served is `dhp_client
 """
 
 import asyncio
-import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -18,16 +18,20 @@ from ..addresses import ENVIRONMENT_VARIABLE, DirectoryAddress, parse_addresses
 from ..connecting import Connecting
 from ..persons import Approver, approver_beside
 from .command import REACHED_WITHIN_MS, STARTED_WITHIN_MS
+from .extras import check_extra
 from .http_serving import HttpListener, http_place, told_to_stop, with_http_options
 from .lazy_commands import LazyCommands
-from .settings import OK, Settings, with_settings
+from .settings import OK, Settings, warn, with_settings
 
 log = logging.getLogger("dhp_client")
 
 HTTP_IDLE_MS = 600_000
 """No connection tells that an agent has died, so its silence does."""
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "register": "dhp_client.cli.registering:register",
+    "skill": "dhp_client.cli.registering:skill",
+}
 """Each command of the group: its name, and where it is."""
 
 
@@ -40,7 +44,12 @@ COMMANDS: dict[str, str] = {}
 @click.option(
     "--approver-token-file",
     metavar="FILE",
-    help="Holds the token under which decisions of the person before the agent go in, where the daemon wants tokens.",
+    help="What a person answers through the agent's host decides what they are asked, by this approver's token.",
+)
+@click.option(
+    "--callers-decide",
+    is_flag=True,
+    help="It does so over HTTP too, at a daemon that asks for no tokens: whoever may call may answer.",
 )
 @click.option(
     "--idle-ms",
@@ -54,34 +63,37 @@ def mcp(
     insecure: bool,
     public_url: str | None,
     approver_token_file: str | None,
+    callers_decide: bool,
     idle_ms: int | None,
 ) -> int:
     """Serve the contract to agents as MCP tools.
 
     An agent's host starts it and speaks to it over standard input and output; the leases of what the agent claims are kept until that ends. The
-    daemon is connected to when something is asked of it first. Needs `pip install 'dhpd[mcp]'`.
+    daemon is connected to when something is asked of it first.
     """
     if ctx.invoked_subcommand is not None:
         return OK
     settings = ctx.ensure_object(Settings)
-    _check_installed()
+    check_extra("mcp")
     parse_addresses(settings.connect, trust=settings.trust())
-    approver = approver_beside(
-        settings.connect,
-        approver_token_file=approver_token_file,
-        name=settings.client_name(),
-        **settings.credentials(),
-    )
     listener = None if listen is None else HttpListener(http_place(listen, http_token_file, insecure, public_url))
+    # Behind a pipe there is a host, and a person before it. Over HTTP there may be an agent that speaks for itself.
+    decides = listener is None or callers_decide or approver_token_file is not None
+    approver = None if not decides else _approver(settings, approver_token_file)
     if listener is not None and idle_ms is None:
         idle_ms = HTTP_IDLE_MS
+    if listener is None and sys.stdin.isatty():
+        warn(
+            "an agent's host is expected on standard input, not a person: `dhp mcp --help` tells more. Ctrl-C ends this."
+        )
     asyncio.run(_serve(settings, approver, listener, idle_ms, checked=approver_token_file is not None))
     return OK
 
 
-def _check_installed() -> None:
-    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("uvicorn") is None:
-        raise click.UsageError("The SDK isn't installed here that this needs: pip install 'dhpd[mcp]'.")
+def _approver(settings: Settings, token_file: str | None) -> Approver | None:
+    return approver_beside(
+        settings.connect, approver_token_file=token_file, name=settings.client_name(), **settings.credentials()
+    )
 
 
 async def _serve(

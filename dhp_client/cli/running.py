@@ -17,7 +17,7 @@ from dhp_protocol.limits import MAX_KINDS
 from ..addresses import ENVIRONMENT_VARIABLE, parse_addresses
 from ..connecting import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from ..trust import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
-from . import arguments
+from . import arguments, completing
 from .command import command
 from .finding import full_id
 from .printing import SHORT_ID_CHARS
@@ -57,8 +57,21 @@ def _runnable(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 
 
 @command("run", creates=True, takes_command=True, epilog=_EPILOG)
-@click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Work of this kind; may be given again.")
-@click.option("--handoff", metavar="ID", callback=arguments.handoff_id, help="This handoff alone, until it has ended.")
+@click.option(
+    "--kind",
+    "kinds",
+    metavar="KIND",
+    multiple=True,
+    shell_complete=completing.kinds,
+    help="Work of this kind; may be given again.",
+)
+@click.option(
+    "--handoff",
+    metavar="ID",
+    callback=arguments.handoff_id,
+    shell_complete=completing.handoff_ids,
+    help="This handoff alone, until it has ended.",
+)
 @click.option("--worker", metavar="NAME", help="Told as its holder.  [default: host and process]")
 @click.option("--ttl-ms", type=click.IntRange(min=1), help="The lease's length.  [default: 6000]")
 @click.option("--once", is_flag=True, help="End after one attempt.")
@@ -71,6 +84,7 @@ def _runnable(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     show_default=True,
     help="What a program that is stopped gets between SIGTERM and SIGKILL.",
 )
+@click.option("--answers", is_flag=True, help="Answer each line that is acted on, on COMMAND's standard input.")
 @click.argument("program", metavar="[--] COMMAND [ARGS]...", nargs=-1, required=True, callback=_runnable)
 async def run(
     client: Client,
@@ -83,6 +97,7 @@ async def run(
     count: int | None,
     wait_ms: int | None,
     grace_ms: int,
+    answers: bool,
     program: tuple[str, ...],
 ) -> int:
     """Claim work and have COMMAND do it, again and again.
@@ -90,6 +105,10 @@ async def run(
     The lease is kept while COMMAND runs. Without a result, or with another exit code than 0, the attempt has failed, and the
     work is tried again. When the lease is lost, COMMAND is stopped. SIGTERM and Ctrl-C are passed on as SIGTERM: what
     isn't finished within --grace-ms is handed back, which costs no attempt; a second one doesn't wait.
+
+    With --answers the standard input stays open, and a line {"ok": true, …} or {"ok": false, "error": {…}} follows on each
+    that was acted on, once it is on the daemon's disk. What is refused may then be mended; else it fails the attempt. A result
+    counts at once.
 
     With --json there is one line for each attempt on standard output, and what COMMAND prints goes to standard error. Exit
     codes besides the usual: 0 all was completed; 1 some of it wasn't; 4 nothing came in time; 130, 143, 129 ended by a signal.
@@ -109,6 +128,7 @@ async def run(
         count=1 if once else count,
         wait_ms=wait_ms,
         grace_ms=grace_ms,
+        answers=answers,
     )
     stop = Stop()
     stop.listen()

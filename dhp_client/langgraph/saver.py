@@ -80,6 +80,8 @@ class DHPSaver(BaseCheckpointSaver[str]):
             raise ValueError("Give allowed_msgpack_modules to the serialiser that you pass as serde.")
         super().__init__(serde=serde if serde is not None else safe_serializer(allowed_msgpack_modules))
         inner = over._inner if isinstance(over, sync.Task | sync.Client) else over
+        if not isinstance(inner, Task | Client):
+            raise TypeError(f"Give a task or a client, not {over!r}.")
         self._threads: Threads = OneThread(inner) if isinstance(inner, Task) else ManyThreads(inner, kind, wait_ms)
         self._loop = self._threads.client._session.loop
 

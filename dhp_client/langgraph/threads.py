@@ -92,7 +92,9 @@ class OneThread:
         return self._held.task._client
 
     async def begin(self, thread_id: str) -> Thread:
-        return (await self.hold(thread_id)).thread
+        held = await self.hold(thread_id)
+        held.task._check()  # LangGraph doesn't wait for what a run saves first, before its first node.
+        return held.thread
 
     async def hold(self, thread_id: str) -> HeldThread:
         handoff = self._held.task.handoff
@@ -104,7 +106,7 @@ class OneThread:
         return await self._held.open()
 
     async def look(self, thread_id: str) -> Thread | None:
-        return await self.begin(thread_id)
+        return (await self.hold(thread_id)).thread
 
     async def names(self) -> AsyncIterator[str]:
         yield self._held.task.handoff

@@ -11,7 +11,7 @@ from mcp.server.elicitation import AcceptedElicitation, DeclinedElicitation, Eli
 from mcp.server.mcpserver import Elicit, Resolve
 from pydantic import BaseModel, Field
 
-from dhp_protocol.errors import AlreadyDecided, ApprovalExpired
+from dhp_protocol.errors import AlreadyDecided, ApprovalExpired, Forbidden
 from dhp_protocol.limits import MAX_NOTE_CHARS
 from dhp_protocol.printable import harmless
 from dhp_protocol.replies import DecisionReply, StatusReply
@@ -98,7 +98,7 @@ async def approval_wait(
         with bridge.record.using(handle):
             pass
     if bridge.approver is not None:
-        await _bring_in(bridge.approver, approval, word)
+        await _bring_in(bridge.approver, approval, word, decide_with=bridge.decide_with(approval))
     wait_ms = min(wait_ms, MAX_WAIT_MS)
     waiting = client.approval_wait(approval, wait_ms)
     found: DecisionReply = await with_progress(call, wait_ms, f"waiting for a person to decide {approval}", waiting)
@@ -131,7 +131,7 @@ def question_text(asked: Approval, work: StatusReply) -> str:
     )
 
 
-async def _bring_in(approver: Approver, approval: str, word: ElicitationResult[Word]) -> None:
+async def _bring_in(approver: Approver, approval: str, word: ElicitationResult[Word], *, decide_with: str) -> None:
     """Takes the person's decision to the daemon, if they have made one. One that came from elsewhere meanwhile stands."""
     try:
         match word:
@@ -143,6 +143,9 @@ async def _bring_in(approver: Approver, approval: str, word: ElicitationResult[W
                 await approver.deny(approval, "declined")
     except (AlreadyDecided, ApprovalExpired) as error:
         log.info("a person's word came too late: %s", error)
+    except Forbidden as error:
+        sentence = f"The person has answered, but this server can't bring it in. Have them type: {decide_with}"
+        raise Forbidden(sentence, why=error.message, **error.details) from None
 
 
 def _shows_forms(call: Call) -> bool:

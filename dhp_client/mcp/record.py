@@ -133,7 +133,7 @@ class Record:
             holding.timer = asyncio.get_running_loop().call_later(idle_ms / 1000, self._is_idle, holding)
 
     def _is_idle(self, holding: Holding) -> None:
-        log.info("%r is let go: its agent hasn't called for %s ms", holding.task, self.idle_ms)
+        log.warning("%r is let go: its agent hasn't called for %s ms", holding.task, self.idle_ms)
         holding.task.abandon()
         self._go(
             holding,

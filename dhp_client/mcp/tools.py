@@ -76,8 +76,9 @@ class _Strict(ArgModelBase):
     model_config = ConfigDict(extra="forbid")
 
 
+@functools.cache
 def tools() -> list[Tool]:
-    """All of them."""
+    """All of them. They hold nothing, so all servers of a process have the same."""
     return [_tool(name, body, annotations) for name, body, annotations in TABLE]
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from dhp_protocol.errors import DHPError, LeaseLost, ResultInvalid
+from dhp_protocol.errors import DHPError, InvalidRequest, LeaseLost, ResultInvalid
 from dhp_protocol.limits import MAX_ERROR_CHARS
 
 from ..exceptions import ClientError, InDoubt, NotSpooled, TaskEnded
@@ -66,6 +66,7 @@ class Attempt:
         warn: Callable[[str], None],
         max_line_bytes: int,
         grace_ms: float,
+        answers: bool,
     ) -> None:
         self._task = task
         self._lost = lost
@@ -74,6 +75,7 @@ class Attempt:
         self._warn = warn
         self._max_line_bytes = max_line_bytes
         self._grace_ms = grace_ms
+        self._answers = answers
         self._said = Said()
         self._refused: Exception | None = None
         """Why nothing that the program says counts any more."""
@@ -95,7 +97,7 @@ class Attempt:
             "DHP_ATTEMPT": str(task.attempt),
         }
         try:
-            program = await Program.start(command, {**environment, **names}, first_line(task))
+            program = await Program.start(command, {**environment, **names}, first_line(task), more=self._answers)
         except NotRunnable as error:
             await self._end(None, None)
             raise NotRunnable(f"{command[0]} can't be run: {error}") from None
@@ -130,12 +132,12 @@ class Attempt:
         lines = Lines(self._max_line_bytes)
         async for piece in program.pieces():
             for found in lines.feed(piece):
-                await self._take(found)
+                await self._take(found, program)
         for found in lines.end():
-            await self._take(found)
+            await self._take(found, program)
         await program.exit_code()
 
-    async def _take(self, found: bytes | Command | Misfit) -> None:
+    async def _take(self, found: bytes | Command | Misfit, program: Program) -> None:
         try:
             if isinstance(found, bytes):
                 if not isinstance(self._refused, OSError):
@@ -143,26 +145,48 @@ class Attempt:
             elif isinstance(found, Misfit):
                 self._tell_misfit(found)
             elif self._refused is None:
-                await self._act(found)
-        except (DHPError, ClientError, ValueError, TypeError, OSError) as error:
+                await self._obey(found, program)
+        except (DHPError, ClientError, OSError) as error:
             self._refused = error
             self._hindered.set()
 
-    async def _act(self, command: Command) -> None:
+    async def _obey(self, command: Command, program: Program) -> None:
+        """Raises why it can't be, unless the program is told so and may mend it."""
+        try:
+            try:
+                told = await self._act(command)
+            except (ValueError, TypeError) as error:  # Said by the client, of what the daemon would refuse.
+                raise InvalidRequest(f"{command.name}: {error}", member=command.name) from None
+            answer: dict[str, Any] = {"ok": True, **told}
+        except DHPError as error:
+            if not self._answers or self._task.ended == "dead" or isinstance(error, LeaseLost):
+                raise
+            refusal = {"code": error.code, "message": error.message, "details": error.details}
+            answer = {"ok": False, "error": refusal}
+        if self._answers:
+            await program.say(msgspec.json.encode(answer) + b"\n")
+
+    async def _act(self, command: Command) -> dict[str, Any]:
+        """Does what the program says, and gives what is to be told of it."""
         task, value = self._task, command.value
         match command.name:
             case "checkpoint":
-                await task.checkpoint(value)
-            case "result":
-                self._said.finish = Finish(value)
+                stored = await task.checkpoint(value)
+                return {"seq": stored.seq}
+            case "spend":
+                amounts = msgspec.convert(value, _Spend)
+                spent = await task.spend(usd=amounts.usd, steps=amounts.steps)
+                return {"usd": spent.usd, "steps": spent.steps}
+            case "activity":
+                return {"repeats": await task.activity(value)}
             case "fail":
                 told = msgspec.convert({"reason": value} if isinstance(value, str) else value, _Fail)
                 self._said.failure = Failure(reason=told.reason, retry=told.retry)
-            case "spend":
-                amounts = msgspec.convert(value, _Spend)
-                await task.spend(usd=amounts.usd, steps=amounts.steps)
-            case "activity":
-                await task.activity(value)
+            case "result" if self._answers:
+                await task.complete(value)
+            case "result":
+                self._said.finish = Finish(value)
+        return {}
 
     def _tell_misfit(self, misfit: Misfit) -> None:
         if not self._warned:
@@ -179,6 +203,8 @@ class Attempt:
 
     async def _end(self, word: Finish | Failure | None, exit_code: int | None) -> Outcome:
         """Tells the daemon, and gives what came of it."""
+        if self._task.ended == "completed":
+            return self._outcome("completed", exit_code, "completed")
         if self._task.ended == "dead":
             return self._outcome("dead", exit_code, "dead", str(self._refused))
         try:
@@ -196,7 +222,7 @@ class Attempt:
                 if task.ended is not None:
                     return self._outcome("dead", exit_code, "dead", str(refused))
                 word = Failure(type="ResultInvalid", reason=str(refused))
-            except (DHPError, ValueError, TypeError) as refused:
+            except DHPError as refused:
                 if isinstance(refused, LeaseLost):
                     raise
                 word = Failure(type=type(refused).__name__, reason=str(refused))

@@ -23,16 +23,20 @@ NOT_FOUND = 127
 
 
 def signal_session(session: int, number: signal.Signals) -> bool:
-    """Sends a signal to each process of a session but the one that calls; whether there was any."""
-    members = _members(session)
+    """Sends a signal, once, to each process of a session but the one that calls; whether there was any.
+
+    Whoever is started while this looks around is found too.
+    """
+    told: set[int] = set()
+    while (members := _members(session)) and (new := members - told):
+        for pid in new:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        told |= new
     if members is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(session, number)
-        return False
-    for pid in members:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-    return bool(members)
+    return bool(told)
 
 
 def end_session(session: int) -> None:
@@ -43,13 +47,13 @@ def end_session(session: int) -> None:
         select.select((), (), (), LOOK_EVERY_S)
 
 
-def _members(session: int) -> list[int] | None:
-    """The processes of a session but the one that calls; those that are dead already aren't among them."""
+def _members(session: int) -> set[int] | None:
+    """The processes of a session but the one that calls, those that are dead already left out; None where nothing tells."""
     try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
     except OSError:
         return None
-    return [pid for pid in pids if pid != os.getpid() and _is_alive_in(session, pid)] if pids else None
+    return {pid for pid in pids - {os.getpid()} if _is_alive_in(session, pid)} if pids else None
 
 
 def _is_alive_in(session: int, pid: int) -> bool:

@@ -28,6 +28,26 @@ class NotRunnable(Exception):
     """The program can't be started; the message says why."""
 
 
+class _Input(asyncio.BaseProtocol):
+    """Whether the program takes what is written to it."""
+
+    def __init__(self) -> None:
+        self._may_go_on = asyncio.Event()
+        self._may_go_on.set()
+
+    def pause_writing(self) -> None:
+        self._may_go_on.clear()
+
+    def resume_writing(self) -> None:
+        self._may_go_on.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._may_go_on.set()
+
+    async def taken(self) -> None:
+        await self._may_go_on.wait()
+
+
 class Program:
     """A process, and all that it starts without giving it a session of its own. Made by `start`; `end` must be called."""
 
@@ -36,6 +56,7 @@ class Program:
         self._lifeline: int | None = lifeline
         self._output = asyncio.StreamReader(PIECE_BYTES)
         self._reading: asyncio.ReadTransport | None = None
+        self._input = _Input()
         self._writing: asyncio.WriteTransport | None = None
         self._drained = asyncio.Event()
         self._swept = asyncio.Event()
@@ -43,25 +64,34 @@ class Program:
         self._sweeping = asyncio.ensure_future(self._sweep())
 
     @classmethod
-    async def start(cls, command: Sequence[str], environment: Mapping[str, str], line: bytes) -> "Program":
-        """Starts `command`, and gives it `line` on its standard input, which ends there. Raises `NotRunnable`."""
-        process, lifeline, told = _spawn(command, environment)
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], line: bytes, *, more: bool = False
+    ) -> "Program":
+        """Starts `command`, and gives it `line` on its standard input, which ends there unless there is `more` to `say`.
+
+        Raises `NotRunnable`.
+        """
+        try:
+            process, lifeline, told = _spawn(command, environment)
+        except OSError as error:  # No more processes, no memory, too long a list of arguments.
+            raise NotRunnable(_why(error.errno or 0)) from None
         program = cls(process, lifeline)
         try:
-            await program._connect(line)
+            await program._connect(line, more=more)
             await program._check(told)
         except BaseException:
             await program.end()
             raise
         return program
 
-    async def _connect(self, line: bytes) -> None:
+    async def _connect(self, line: bytes, *, more: bool) -> None:
         loop, process = asyncio.get_running_loop(), self._process
         output = asyncio.StreamReaderProtocol(self._output)
         self._reading, _ = await loop.connect_read_pipe(lambda: output, process.stdout)
-        self._writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+        self._writing, _ = await loop.connect_write_pipe(lambda: self._input, process.stdin)
         self._writing.write(line)
-        self._writing.write_eof()
+        if not more:
+            self._writing.write_eof()
 
     async def _check(self, told: int) -> None:
         number = await asyncio.to_thread(_all_of, told)
@@ -88,6 +118,13 @@ class Program:
             yield piece
         self._drained.set()
 
+    async def say(self, line: bytes) -> None:
+        """Writes a line to its standard input, when it has taken those before; nothing happens where it doesn't listen any more."""
+        assert self._writing is not None
+        if not self._writing.is_closing():
+            self._writing.write(line)
+            await self._input.taken()
+
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the program and all it has started; nothing happens once it has ended."""
         if not self.ended:
@@ -107,7 +144,7 @@ class Program:
         self._process.wait()
         if self._reading is not None:
             self._reading.close()
-        if self._writing is not None and self._writing.get_write_buffer_size():  # Else it is closed.
+        if self._writing is not None and (self._writing.get_write_buffer_size() or not self._writing.is_closing()):
             self._writing.abort()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None

@@ -40,6 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None = None
     wait_ms: int | None = None
     grace_ms: int
+    answers: bool = False
 
 
 class Telling(Protocol):
@@ -95,6 +96,7 @@ class Worker:
                 warn=self._telling.warn,
                 max_line_bytes=self._client.limits.max_frame_bytes,
                 grace_ms=options.grace_ms,
+                answers=options.answers,
             )
             outcome = await attempt.run(options.command, options.environment)
             self._telling.over(outcome)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -43,8 +44,8 @@ class Bridged:
 
     async def rpc(self, method: str, version: str = "1.0", **params: Any) -> Any:
         """A raw request: its result, or its error."""
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer = (await self.http.post(self.url, json=body, headers={"A2A-Version": version})).json()
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        answer = (await self.http.post(self.url, content=body, headers={"A2A-Version": version})).json()
         return answer.get("result", answer.get("error"))
 
     async def send(self, request: SendMessageRequest) -> Task:

@@ -182,6 +182,16 @@ def test_a_result_that_will_never_be_there_is_exit_code_1(dhp: Dhp) -> None:
     assert "cancelled" in never.err
 
 
+def test_state_is_that_of_the_last_checkpoint(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = dhp("dispatch", "cli.state").out.strip()
+    early = dhp("state", handoff)
+    assert (early.code, early.out, early.err) == (4, "", "dhp: it has no checkpoint yet.\n")
+    complete(client, "cli.state", 1)
+    assert dhp("state", handoff).out == '{"half":true}\n'
+    told = dhp("state", handoff, "--json").json
+    assert (told["handoff"], told["seq"], told["state"]) == (handoff, 1, {"half": True})
+
+
 def test_history_tells_all_in_order(dhp: Dhp, client: dhp_client.sync.Client) -> None:
     handoff = dhp("dispatch", "cli.history").out.strip()
     complete(client, "cli.history", 1)
@@ -269,3 +279,7 @@ def test_what_the_daemon_refuses_is_told_as_it_says_it(dhp: Dhp) -> None:
     refused = dhp("dispatch", "no blanks, please")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert "kind" in refused.err
+    as_json = dhp("--json", "dispatch", "no blanks, please")
+    assert (as_json.code, as_json.out) == (1, "")
+    error = json.loads(as_json.err)["error"]
+    assert (error["code"], error["retry"], error["details"]) == ("invalid_request", "no", {"member": "kind"})

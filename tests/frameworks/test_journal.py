@@ -10,6 +10,7 @@ import dhp_client
 from dhp_client import journal as journals
 from dhp_client.journal import Journal, read
 from tests.support.in_process_daemon import InProcessDaemon
+from tests.support.proxy import Proxy
 
 from ..client.waiting import until, until_async
 
@@ -60,6 +61,7 @@ async def test_an_append_whose_caller_is_cancelled_goes_on(tmp_path: Path) -> No
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             daemon.store.held = False
+            await until(lambda: folded == ["one"])
             await journal.append(Note("two"))
             assert folded == await texts(client, handoff) == ["one", "two"]
 
@@ -83,6 +85,27 @@ async def test_an_append_that_was_given_up_but_counts_is_folded(tmp_path: Path) 
 
             await until_async(appended)
             assert folded == await texts(client, handoff) == ["given up", "goes on"]
+
+
+async def test_entries_that_wait_in_a_spool_are_folded_and_arrive(
+    address: str, client: dhp_client.Client, tmp_path: Path
+) -> None:
+    with Proxy(address) as proxy:
+        async with dhp_client.connect(proxy.address, spool=tmp_path) as cut_off:
+            handoff = await dispatched(client, "spooled")
+            task = await cut_off.claim(handoff, ttl_ms=60_000)
+            journal, folded = await opened(task)
+            await journal.append(Note("one"))
+            proxy.cut()
+            await journal.append(Note("two"))
+            await journal.append(Note("three"))
+            assert task is not None
+            assert task.spooled == 2
+            proxy.mend()
+            await journal.append(Note("four"))
+            assert folded == ["one", "two", "three", "four"]
+            await until(lambda: not task.spooled)
+            assert await texts(client, handoff) == folded
 
 
 async def test_what_would_not_all_be_kept_is_refused(client: dhp_client.Client) -> None:

@@ -1,5 +1,6 @@
 """Graphs that are saved in a task: who may run on, what a successor does, and what is refused before anything runs."""
 
+import asyncio
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from dhp_client.journal import read
 from dhp_client.langgraph import DHPSaver, DurabilityNotSync, TypeNotAllowed
 from dhp_client.langgraph.entries import Entry, Put, Writes
 
-from ..client.waiting import until_async
+from ..client.waiting import until, until_async
 
 
 class State(TypedDict):
@@ -143,6 +144,37 @@ async def test_a_run_whose_lease_is_lost_ends_before_its_next_node(client: dhp_c
         assert (await graph.aget_state(config_of(successor))).next == ("lose",)
 
 
+async def test_a_run_does_not_begin_when_the_lease_is_lost(client: dhp_client.Client) -> None:
+    ran = Ran()
+    task = await claimed(client, "lost-before")
+    graph = ran.graph(DHPSaver(task), "a")
+    await graph.ainvoke({"done": []}, config_of(task), durability="sync")
+    await client.suspend(task.handoff)
+    await until(lambda: task.lost)
+    with pytest.raises(dhp_client.LeaseLost):
+        await graph.ainvoke({"done": []}, config_of(task), durability="sync")
+    assert ran == ["a"]
+    asks = {"thread_id": task.handoff, "__pregel_runtime": None, "__pregel_durability": "sync"}
+    with pytest.raises(dhp_client.LeaseLost):  # What a run asks before all else.
+        await DHPSaver(task).aget_tuple({"configurable": asks})
+    assert (await graph.aget_state(config_of(task))).values == {
+        "done": ["a"]
+    }  # What it last knew can still be looked at.
+
+
+async def test_a_run_that_passes_a_cap_goes_on_when_the_work_is_brought_back(client: dhp_client.Client) -> None:
+    ran = Ran()
+    task = await claimed(client, "cap", budget={"max_steps": 2})
+    with pytest.raises(dhp_client.BudgetExceeded):
+        await ran.graph(DHPSaver(task), "a", "b").ainvoke({"done": []}, config_of(task), durability="sync")
+    assert ran == ["a"]
+    await client.redrive(task.handoff, budget_add={"max_steps": 10})
+    async with client.claim(task.handoff) as successor:
+        graph = ran.graph(DHPSaver(successor), "a", "b")
+        result = await graph.ainvoke(None, config_of(successor), durability="sync")
+    assert (result, ran) == ({"done": ["a", "b"]}, ["a", "b"])  # The checkpoint that was refused isn't lost.
+
+
 def test_without_await_a_run_whose_lease_is_lost_ends_before_its_next_node(
     sync_client: dhp_client.sync.Client,
 ) -> None:
@@ -266,6 +298,22 @@ async def test_a_type_that_nobody_allowed_is_refused_when_it_is_saved(client: dh
         await graph.aget_state(config_of(successor))
 
 
+async def test_a_graph_is_run_by_threads_and_loops_other_than_the_clients(
+    client: dhp_client.Client, sync_client: dhp_client.sync.Client
+) -> None:
+    ran = Ran()
+    task = await claimed(client, "threads")
+    graph = ran.graph(DHPSaver(task), "a")
+    await asyncio.to_thread(lambda: graph.invoke({"done": []}, config_of(task), durability="sync"))
+    await task.release()
+    claim = await asyncio.to_thread(lambda: sync_client.claim(task.handoff))
+    assert claim
+    graph = ran.graph(DHPSaver(claim), "a")
+    assert (await graph.ainvoke({"done": []}, config_of(claim), durability="sync"))["done"] == ["a", "a"]
+    assert len([state async for state in graph.aget_state_history(config_of(claim))]) == 6
+    await asyncio.to_thread(claim.release)
+
+
 async def test_invoke_on_the_clients_own_loop_is_refused_instead_of_waiting_for_ever(
     client: dhp_client.Client,
 ) -> None:
@@ -274,7 +322,39 @@ async def test_invoke_on_the_clients_own_loop_is_refused_instead_of_waiting_for_
         Ran().graph(DHPSaver(task), "a").invoke({"done": []}, config_of(task), durability="sync")
 
 
+def test_a_claim_that_got_nothing_is_refused(sync_client: dhp_client.sync.Client) -> None:
+    nothing = sync_client.claim(kinds="nothing-of-this-kind")
+    with pytest.raises(TypeError, match="Give a task or a client"):
+        DHPSaver(nothing)
+
+
 async def test_a_serialiser_of_ones_own_allows_what_it_allows(client: dhp_client.Client) -> None:
     task = await claimed(client, "serde")
     with pytest.raises(ValueError, match="to the serialiser"):
         DHPSaver(task, serde=DHPSaver(task).serde, allowed_msgpack_modules=[Page])
+
+
+async def test_a_node_that_waits_for_a_person_puts_the_work_aside_and_runs_again_once_they_have_decided(
+    client: dhp_client.Client, address: str
+) -> None:
+    ran = Ran()
+    handoff = await dispatched(client, "approval")
+
+    def graph_of(task: dhp_client.Task) -> Any:
+        async def publish(state: State) -> dict[str, list[str]]:
+            await task.approval("publish", {"pages": 3}, timeout_ms=60_000, park=True)
+            return ran.node("publish")(state)
+
+        builder = StateGraph(State).add_node("write", ran.node("write")).add_node("publish", publish)
+        builder.add_edge(START, "write").add_edge("write", "publish")
+        return builder.compile(checkpointer=DHPSaver(task))
+
+    async with client.claim(handoff) as task:
+        await graph_of(task).ainvoke({"done": []}, config_of(task), durability="sync")
+    assert (ran, (await client.status(handoff)).status) == (["write"], "suspended")
+    async with dhp_client.connect(address) as person:
+        (asked,) = (await person.approvals(handoff=handoff)).approvals
+        await person.approve(asked.approval)
+    async with client.claim(handoff, wait_ms=60_000) as task:
+        result = await graph_of(task).ainvoke(None, config_of(task), durability="sync")
+    assert (result, ran) == ({"done": ["write", "publish"]}, ["write", "publish"])

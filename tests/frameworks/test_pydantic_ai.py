@@ -1,5 +1,6 @@
 """Agents whose steps are kept in a task: what a second attempt carries out, and what is refused."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -80,8 +81,48 @@ async def test_runs_one_after_the_other_are_told_apart(client: dhp_client.Client
     for _ in range(2):  # As two attempts do.
         async with journaled(task):
             ids.append([(await agent.run("one?")).run_id, (await agent.run("two?")).run_id])
-    assert ids == [[f"{task.handoff}:0", f"{task.handoff}:1"]] * 2
+    assert ids == [[f"{task.handoff}:other:0", f"{task.handoff}:other:1"]] * 2
     assert task.seq == 2
+
+
+async def test_two_runs_of_one_agent_at_once_are_refused_but_not_those_of_two(client: dhp_client.Client) -> None:
+    one, two = (Agent(TestModel(), name=name, capabilities=[DHPDurability()]) for name in ("one", "two"))
+    task = await claimed(client, "at-once")
+    async with journaled(task):
+        await asyncio.gather(one.run("go"), two.run("go"))
+        first, second = await asyncio.gather(one.run("go"), one.run("go"), return_exceptions=True)
+        assert not isinstance(first, BaseException)
+        with pytest.raises(RuntimeError, match="'one' runs twice at once"):
+            raise second if isinstance(second, BaseException) else AssertionError("both ran")
+        await one.run("go")
+
+
+async def test_an_agent_that_a_tool_runs_is_a_part_of_that_tools_step(client: dhp_client.Client) -> None:
+    asked: list[str] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append("inner")
+        return ModelResponse([TextPart(f"answer {len(asked)}")])
+
+    inner = Agent(FunctionModel(answer), name="inner", capabilities=[DHPDurability()])
+    clerk = Clerk()
+
+    async def consult(ctx: RunContext[None], what: str) -> str:
+        clerk.look_up(ctx, what)
+        return (await inner.run(what)).output
+
+    clerk.breaks_at = "flood"
+    tools: FunctionToolset[None] = FunctionToolset(id="tools")
+    tools.add_function(consult, name="look_up", takes_ctx=True)
+    agent = Agent(FunctionModel(clerk.think), name="clerk", toolsets=[tools], capabilities=[DHPDurability()])
+    task = await claimed(client, "nested")
+    with pytest.raises(OSError, match="closed"):
+        async with journaled(task):
+            await agent.run("when?")
+    clerk.breaks_at = ""
+    async with journaled(task):
+        assert (await agent.run("when?")).output == "answer 1 and answer 2"
+    assert clerk.ran == ["think", "ebb", "think", "flood", "flood", "think"]
 
 
 async def test_what_a_tool_asks_the_model_to_do_again_is_kept_too(client: dhp_client.Client) -> None:

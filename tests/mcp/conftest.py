@@ -1,5 +1,6 @@
 """A daemon for all of these tests, MCP servers before it in this process, and the official client as an agent."""
 
+import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -74,6 +75,7 @@ async def other(daemon: DaemonProcess) -> AsyncIterator[dhp_client.Client]:
         yield client
 
 
+@functools.cache
 def server_of(
     address: str,
     *,
@@ -81,9 +83,8 @@ def server_of(
     guessable: bool = True,
     approver: Approver | None = None,
     token_file: Path | None = None,
-    ttl_ms: int | None = None,
 ) -> Server:
-    """An MCP server for the daemon at `address`."""
+    """An MCP server for the daemon at `address`; what stands behind its tools is made anew for each client in this process."""
 
     def bridge() -> Bridge:
         record = Record(idle_ms=idle_ms, guessable=guessable)

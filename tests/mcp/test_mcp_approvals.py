@@ -106,6 +106,23 @@ async def test_where_no_form_can_be_shown_a_person_decides_on_a_terminal(
     assert not person.shown
 
 
+async def test_an_answer_that_this_server_may_not_bring_in_is_told_with_what_may(
+    agent_of: Serving, daemon: DaemonProcess, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approver = approver_beside(daemon.address)
+    assert approver is not None
+
+    async def refuse(approval: str, note: str | None) -> None:
+        raise dhp_client.Forbidden("Whoever asked for an approval can't decide it.", role="approver")
+
+    monkeypatch.setattr(approver, "approve", refuse)
+    async with agent_of(approver=approver, elicitation_callback=Person("accept", approve=True)) as agent:
+        _, question = await asked(agent, kind)
+        told = await agent.refused("approval_wait", approval=question["approval"])
+        assert told.startswith("forbidden: The person has answered")
+        assert f"dhp approve {question['approval']}" in told
+
+
 async def test_what_a_worker_asks_cannot_pass_for_anything_else(
     agent_of: Serving, daemon: DaemonProcess, kind: str
 ) -> None:

@@ -40,6 +40,15 @@ async def test_one_agent_never_writes_as_another(agent_of: Serving, kind: str) -
         await first.call("release", handle=work["handle"])
 
 
+async def test_the_lease_is_kept_while_the_agent_thinks(agent_of: Serving, other: dhp_client.Client, kind: str) -> None:
+    async with agent_of() as agent:
+        handoff = (await agent.call("dispatch", kind=kind, inputs={}))["handoff"]
+        work = await agent.claim(kinds=[kind])
+        # For longer than the lease would live, seen from outside.
+        assert (await other.result(handoff, wait_ms=7_000)).status == "running"
+        assert (await agent.call("complete", handle=work["handle"]))["status"] == "completed"
+
+
 async def test_an_old_handle_never_means_a_later_claim(agent_of: Serving, other: dhp_client.Client, kind: str) -> None:
     async with agent_of() as agent:
         handoff = (await agent.call("dispatch", kind=kind, inputs={}))["handoff"]
@@ -92,11 +101,13 @@ async def test_a_claim_whose_answer_was_turned_away_from_is_given_back(other: dh
 async def test_work_nobody_calls_about_is_let_go_and_can_be_recovered(
     agent_of: Serving, other: dhp_client.Client, kind: str
 ) -> None:
+    handoff = (await other.dispatch(kind, {})).handoff
+    async with other.claim(handoff) as task:
+        await task.checkpoint({"n": 5})
+        await task.release()
     async with agent_of(guessable=False, idle_ms=300) as agent:
-        handoff = (await agent.call("dispatch", kind=kind, inputs={}))["handoff"]
         work = await agent.claim(kinds=[kind])
-        assert work["idle_ms"] == 300
-        await agent.call("checkpoint", handle=work["handle"], state={"n": 5})
+        assert (work["idle_ms"], work["state"]) == (300, {"n": 5})
         await status_is(other, handoff, "orphaned")
         assert (await other.status(handoff)).failures == 1
         text = await agent.refused("checkpoint", handle=work["handle"], state={"n": 6})
@@ -106,9 +117,8 @@ async def test_work_nobody_calls_about_is_let_go_and_can_be_recovered(
         (begun,) = found["claimable"]
         assert (begun["handoff"], begun["status"], begun["state"]) == (handoff, "orphaned", {"n": 5})
         (again,) = (await agent.call("recover", handoff=handoff))["work"]
-        assert (again["state"], again["was"], again["attempt"]) == ({"n": 5}, "orphaned", 2)
+        assert (again["state"], again["was"], again["attempt"]) == ({"n": 5}, "orphaned", 3)
         assert again["handle"] != work["handle"]
-        await agent.call("complete", handle=again["handle"], result=None)
 
 
 async def test_calls_put_off_the_end_and_so_does_one_under_way(other: dhp_client.Client, kind: str) -> None:

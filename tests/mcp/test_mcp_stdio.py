@@ -1,8 +1,7 @@
-"""`dhp mcp` as an agent's host starts it: a process on a pipe."""
+"""`dhp mcp` as an agent's host starts it: a process on a pipe. What becomes of one that is killed, tests/pages/test_mcp_page.py shows."""
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,38 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 import dhp_client
 from tests.client.waiting import until_async
 from tests.support.daemon_process import DaemonProcess
 
-from .conftest import Agent
-
 DHP = str(Path(sys.executable).with_name("dhp"))
-
-
-async def test_an_agents_server_is_killed_and_a_standby_goes_on_with_its_state(
-    daemon: DaemonProcess, other: dhp_client.Client, kind: str, tmp_path: Path
-) -> None:
-    pid_file = tmp_path / "pid"
-    parameters = StdioServerParameters(
-        command="sh",
-        args=["-c", f'echo $$ > "{pid_file}"; exec "{DHP}" mcp --connect {daemon.address}'],
-        env={"XDG_STATE_HOME": str(tmp_path / "state")},
-    )
-    async with Client(parameters) as client:
-        agent = Agent(client)
-        handoff = (await agent.call("dispatch", kind=kind, inputs={"to": 3}))["handoff"]
-        work = await agent.claim(kinds=[kind])
-        await agent.call("checkpoint", handle=work["handle"], state={"n": 2})
-        # Renewed while the agent thinks: for longer than its lease would live, seen from outside.
-        assert (await other.result(handoff, wait_ms=7_000)).status == "running"
-        os.kill(int(pid_file.read_text()), signal.SIGKILL)
-        async with other.claim(handoff, wait_ms=20_000) as task:
-            assert (task.state, task.was) == ({"n": 2}, "orphaned")
-            await task.complete({"n": 3})
-    assert (tmp_path / "state" / "dhp" / "mcp.key").stat().st_mode & 0o777 == 0o600
 
 
 class Host:
@@ -88,7 +61,7 @@ def host(daemon: DaemonProcess, tmp_path: Path) -> Iterator[Host]:
 
 
 async def test_every_line_is_answered_and_the_end_of_input_hands_everything_back(
-    host: Host, other: dhp_client.Client, kind: str
+    host: Host, other: dhp_client.Client, kind: str, tmp_path: Path
 ) -> None:
     implementation = {"name": "host", "version": "1"}
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": implementation}
@@ -120,5 +93,6 @@ async def test_every_line_is_answered_and_the_end_of_input_hands_everything_back
     assert host.process.stdin is not None
     host.process.stdin.close()
     assert host.process.wait(20) == 0
+    assert (tmp_path / "dhp" / "mcp.key").stat().st_mode & 0o777 == 0o600
     assert (await other.status(handoff)).status == "pending"
     assert (await other.status(handoff)).failures == 0

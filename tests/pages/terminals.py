@@ -9,7 +9,7 @@ A page that is typed (`type_page`) is one walk, in an empty directory, from its 
 - A block in any other language is saved under the last name in backquotes in the paragraph before it (`count.py`).
 - What isn't the same every time is printed as `…`, which stands for anything within a line, and on a line of its own for any lines.
   Times in UTC needn't agree either, and what the shell says of its jobs (`[1] 4711`) isn't compared.
-- The port 8471 is another one here, where `dhpd` and `dhp` look for it unless they are told.
+- The ports 8471 and 8472 are others here, where `dhpd` and `dhp` look for them unless they are told.
 
 Owns that, and ending what was left running. Does not own which pages are typed.
 """
@@ -34,6 +34,7 @@ from ..support.embedded import end_embedded
 from .blocks import Block, blocks_of
 
 PRINTED_PORT = "8471"
+PRINTED_HTTP_PORT = "8472"
 ANSWERED_WITHIN_S = 60.0
 TERMINALS = ("first", "second", "third", "fourth")
 
@@ -131,7 +132,7 @@ class Walk:
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         self._environment = environment
-        self._port = _free_port()
+        self._ports = {PRINTED_PORT: _free_port(), PRINTED_HTTP_PORT: _free_port()}
         self._terminals: dict[str, Terminal] = {}
         self._here = TERMINALS[0]
         self._running: set[str] = set()
@@ -184,7 +185,9 @@ class Walk:
         return self._terminals[self._here]
 
     def _with_port(self, text: str) -> str:
-        return text.replace(PRINTED_PORT, str(self._port))
+        for printed, ours in self._ports.items():
+            text = text.replace(printed, str(ours))
+        return text
 
 
 class Step(NamedTuple):
@@ -246,6 +249,8 @@ def _pattern(line: str) -> str:
 
 
 def _where_it_listens(command: str) -> str:
+    if command.startswith("dhp a2a") and "--listen" not in command:
+        return f"{command} --listen 127.0.0.1:{PRINTED_HTTP_PORT}"
     data = re.match(r"dhpd --data (\S+)", command)
     if data is None or "--listen" in command:
         return command

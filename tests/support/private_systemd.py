@@ -114,11 +114,15 @@ class PrivateSystemd:
         """A path in there, for the test."""
         return Path(f"/proc/{self.pid}/root{inside}")
 
-    def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        """Runs a command in there, as root."""
+    def entering(self, *command: str) -> list[str]:
+        """The command that runs that one in there, as root, with nothing of the test's environment."""
         enter = ["nsenter", "--target", str(self.pid), *NAMESPACES, "--wd=/", "env", "-i"]
         environment = ("PATH=/opt/dhpd/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH=/opt/python/lib")
-        return subprocess.run([*enter, *environment, *command], capture_output=True, text=True, timeout=60, check=False)
+        return [*enter, *environment, *command]
+
+    def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        """Runs a command in there, as root."""
+        return subprocess.run(self.entering(*command), capture_output=True, text=True, timeout=60, check=False)
 
     def process(self, unit: str) -> int:
         """The first process of a running service, as the test sees it."""

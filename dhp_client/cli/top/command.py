@@ -20,6 +20,7 @@ from dhp_client.addresses import parse_addresses
 from dhp_client.clock import monotonic_ms, wall_time
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 
+from .. import completing
 from ..command import command
 from ..printing import error_line
 from ..settings import OK, Settings, warn
@@ -50,7 +51,9 @@ Draw = Callable[[Picture], None]
     show_default=True,
     help="So long between two pictures.",
 )
-@click.option("--kind", help="Only work of this kind; the counts and rates stay those of all.")
+@click.option(
+    "--kind", shell_complete=completing.kinds, help="Only work of this kind; the counts and rates stay those of all."
+)
 async def top(client: Client, settings: Settings, once: bool, interval_ms: int, kind: str | None) -> int:
     """Show what goes on, and what is stuck, as it changes.
 
