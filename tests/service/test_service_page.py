@@ -65,10 +65,10 @@ def test_from_nothing_to_a_service_with_tokens_and_backups(removed: PrivateSyste
     owner = systemd.path("/etc/dhpd/server.key").stat()
     assert owner.st_gid == systemd.path("/etc/dhpd").stat().st_gid
 
-    backup, timer = block(PAGE, "Backups", "ini", 0), block(PAGE, "Backups", "ini", 1)
-    backup += "Environment=PATH=/opt/dhpd/bin:/usr/bin:/bin\n"  # The page has dhpd in /usr/local/bin.
-    systemd.path("/etc/systemd/system/dhpd-backup.service").write_text(backup)
-    systemd.path("/etc/systemd/system/dhpd-backup.timer").write_text(timer)
+    here = "Environment=PATH=/opt/dhpd/bin:/usr/bin:/bin\n"  # The page has dhpd in /usr/local/bin.
+    units = systemd.path("/etc/systemd/system")
+    (units / "dhpd-backup.service").write_text(block(PAGE, "Backups", "ini") + here)
+    (units / "dhpd-backup.timer").write_text(block(PAGE, "Backups", "ini", 1))
     typed(systemd, f"{{ {block(PAGE, 'Backups', 'sh')} }} 2> /dev/null")  # systemctl tells there which links it makes.
     assert systemd.show("dhpd-backup.timer", "ActiveState") == "active"
     (copy,) = systemd.path("/var/lib/dhpd-backups").iterdir()
