@@ -37,7 +37,7 @@ from .conftest import Dhp
         (("list", "--status", "gone"), "gone"),
         (("--connect", "http://127.0.0.1/", "stats"), "tcp://"),
         (("fly",), "No such command"),
-        (("stat",), "Did you mean one of: 'stats', 'status'?"),
+        (("stat",), "Did you mean one of: 'state', 'stats', 'status'?"),
         (("demo", "--kill-at", "7", "--pages", "6"), "smaller number"),
         (("demo", "--pages", "100000"), "There are"),
     ],

@@ -55,6 +55,8 @@ with socket.create_connection((host, int(port))) as s:
 
 _PROMPT = re.compile(rb"\x01(\d+)\x02")
 _JOB = re.compile(r"\[\d+\][ +-]")
+_JOB_ENDED = re.compile(r"\[\d+\][+-] +(?:Done|Exit|Killed|Terminated).*\n")
+"""Also behind what a command wrote last, where a job ends at that moment."""
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
@@ -234,7 +236,8 @@ def _compare(it: Block, said: str, printed: list[str]) -> None:
 
 def fits(said: str, printed: list[str]) -> bool:
     """Whether what was answered is what is printed."""
-    answered = "".join(f"{line}\n" for line in said.splitlines() if line and not _JOB.match(line))
+    lines_said = _JOB_ENDED.sub("", said).splitlines()
+    answered = "".join(f"{line}\n" for line in lines_said if line and not _JOB.match(line))
     lines = [line for line in printed if line and not _JOB.match(line)]
     return re.fullmatch("".join(map(_pattern, lines)), answered) is not None
 

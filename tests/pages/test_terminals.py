@@ -21,6 +21,7 @@ from .terminals import Walk, fits, steps
         ("at 2026-11-30T07:02:29.655Z\n", ["at 2001-01-01T00:00:00.000Z"], True),
         ("at 2026-11-30\n", ["at 2001-01-01T00:00:00.000Z"], False),
         ("[1] 4711\n[1]+  Killed  x\n", [], True),
+        ("{}[1]+  Done   x &\n\n", ["{}"], True),
         ("[1]\n", [], False),
     ],
 )
