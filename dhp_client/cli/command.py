@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-import dhp_client
+from dhp_client import BadAddress, connect
 from dhp_client.addresses import DEFAULT_PORT, DirectoryAddress, parse_address, parse_addresses
-from dhp_client.blocking import reach
 
 from .extras import check_extra
 from .settings import UNREACHABLE, Settings, SettingsCommand, with_settings
@@ -45,7 +44,7 @@ def command(
     """Makes `async def body(client, settings, **arguments)` the command `name`; what it returns is the exit code.
 
     `epilog` stands below its help; `extra` is the one that has to be installed. Only a command that `creates` something makes the
-    directory that was to be connected to, when there is none. One that `takes_command` leaves everything from its first argument on to
+    directory that was to be connected to, when there is none. Its argument `spool` is the client's. One that `takes_command` leaves everything from its first argument on to
     that other command, options too.
     """
 
@@ -75,8 +74,12 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
                     f"There is no {address.directory}: say where the daemon is with --connect or $DHP_CONNECT, "
                     f"or dispatch something here first.{answers}"
                 )
-    connecting = dhp_client.connect(
-        settings.connect, name=settings.client_name(), connect_timeout_ms=patience_ms, **settings.credentials()
+    connecting = connect(
+        settings.connect,
+        name=settings.client_name(),
+        connect_timeout_ms=patience_ms,
+        spool=arguments.pop("spool", None),
+        **settings.credentials(),
     )
     async with connecting as client:
         return await body(client, settings, **arguments)
@@ -84,6 +87,8 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
 
 def _another_daemon() -> str | None:
     """Where somebody listens whom this person may have had in mind; it is never asked without being named."""
+    from dhp_client.blocking import reach  # With TLS behind it, which most commands don't load.
+
     user_sockets = os.environ.get("XDG_RUNTIME_DIR")
     places = [f"unix:{user_sockets}/dhpd/dhpd.sock"] if user_sockets else []
     for place in (*places, SERVICE_SOCKET, f"tcp://127.0.0.1:{DEFAULT_PORT}"):
@@ -92,6 +97,6 @@ def _another_daemon() -> str | None:
             assert not isinstance(address, DirectoryAddress)
             with reach(address, LOOK_WITHIN_MS):
                 return place
-        except (OSError, dhp_client.BadAddress):
+        except (OSError, BadAddress):
             continue
     return None

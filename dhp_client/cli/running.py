@@ -84,6 +84,12 @@ def _runnable(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     show_default=True,
     help="What a program that is stopped gets between SIGTERM and SIGKILL.",
 )
+@click.option(
+    "--spool",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Keep there what is said while no daemon answers, and go on for as long as that takes.",
+)
 @click.option("--answers", is_flag=True, help="Answer each line that is acted on, on COMMAND's standard input.")
 @click.argument("program", metavar="[--] COMMAND [ARGS]...", nargs=-1, required=True, callback=_runnable)
 async def run(

@@ -25,6 +25,8 @@ from .stopping import Stop
 
 END_WITHIN_MS = 5_000
 """What telling the daemon of the end may take once `dhp run` itself is to end."""
+PAUSE_MS = 1_000
+"""Between two times of asking what the client has asked for long enough, and the daemon refuses for now."""
 LAST_WORDS_MS = 1_000
 """What acting on what a stopped program has still said may take."""
 
@@ -171,19 +173,19 @@ class Attempt:
         task, value = self._task, command.value
         match command.name:
             case "checkpoint":
-                stored = await task.checkpoint(value)
+                stored = await _decided(lambda: task.checkpoint(value))
                 return {"seq": stored.seq}
             case "spend":
                 amounts = msgspec.convert(value, _Spend)
-                spent = await task.spend(usd=amounts.usd, steps=amounts.steps)
+                spent = await _decided(lambda: task.spend(usd=amounts.usd, steps=amounts.steps))
                 return {"usd": spent.usd, "steps": spent.steps}
             case "activity":
-                return {"repeats": await task.activity(value)}
+                return {"repeats": await _decided(lambda: task.activity(value))}
             case "fail":
                 told = msgspec.convert({"reason": value} if isinstance(value, str) else value, _Fail)
                 self._said.failure = Failure(reason=told.reason, retry=told.retry)
             case "result" if self._answers:
-                await task.complete(value)
+                await _decided(lambda: task.complete(value))
             case "result":
                 self._said.finish = Finish(value)
         return {}
@@ -216,7 +218,8 @@ class Attempt:
         task = self._task
         if isinstance(word, Finish):
             try:
-                await task.complete(word.result)
+                result = word.result
+                await _decided(lambda: task.complete(result))
                 return self._outcome("completed", exit_code, "completed")
             except ResultInvalid as refused:
                 if task.ended is not None:
@@ -228,7 +231,8 @@ class Attempt:
                 word = Failure(type=type(refused).__name__, reason=str(refused))
         if isinstance(word, Failure):
             reason = word.reason[:MAX_ERROR_CHARS]
-            reply = await task.fail(word.type, reason, retry=word.retry)
+            failure = word
+            reply = await _decided(lambda: task.fail(failure.type, reason, retry=failure.retry))
             return self._outcome("failed", exit_code, reply.status, reason)
         number = self._stop.number
         reason = "its program can't be run" if number is None else f"dhp run was ended by {signal_name(number)}"
@@ -278,6 +282,17 @@ def first_line(task: Task) -> bytes:
     )
     # Between the parts of JSON a line's end means no more than a blank, and inside of them there is none.
     return msgspec.json.encode(given).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+
+
+async def _decided(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer, once the daemon is able to give one: a disk that is full for an hour is no reason to lose what was done."""
+    while True:
+        try:
+            return await ask()
+        except DHPError as error:
+            if error.retry == "no":
+                raise
+        await asyncio.sleep(PAUSE_MS / 1000)
 
 
 async def _first_of(future: "asyncio.Future[Any]", *others: Awaitable[Any]) -> None:

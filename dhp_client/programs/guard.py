@@ -29,7 +29,7 @@ def signal_session(session: int, number: signal.Signals) -> bool:
     """
     told: set[int] = set()
     while (members := _members(session)) and (new := members - told):
-        for pid in new:
+        for pid in sorted(new, key=lambda pid: pid != session):  # The leader first, which may wait for the others.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         told |= new

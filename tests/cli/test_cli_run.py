@@ -8,16 +8,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 import dhp_client.sync
 from dhp_client.cli.main import exit_code
+from dhp_client.programs import attempt
+from dhp_client.programs.outcome import Outcome
+from dhp_client.programs.passing import Passing
+from dhp_client.programs.stopping import Stop
+from dhp_client.programs.worker import Options, Worker
 
 from ..client.waiting import until_blocking
 from ..support.daemon_process import DaemonProcess
 from ..support.own_process import stop
+from ..support.proxy import Proxy
 
 Client = dhp_client.sync.Client
 _numbers = itertools.count(1)
@@ -386,14 +392,11 @@ def test_a_program_that_says_more_than_is_stored_has_to_wait(
         done
         echo '{{"result": "all"}}'
     """
-    daemon.pause()
     try:
-        # Granted before, so that it runs: nothing it says is stored from here on.
-        daemon.resume()
         running = begin(daemon, "--kind", kind, "--ttl-ms", "60000", "--count", "1", "sh", "-c", script)
         ended.append(running)
         until_blocking(printed.exists)
-        daemon.pause()
+        daemon.pause()  # Nothing that it says is stored from here on.
         stored_at_most = int(printed.read_text() or 0)
         for _ in range(50):
             assert int(printed.read_text() or 0) <= stored_at_most + 100, "a MB is more than the pipe and we hold"
@@ -405,3 +408,96 @@ def test_a_program_that_says_more_than_is_stored_has_to_wait(
     status = client.status(made.handoff)
     assert (running.returncode, status.seq) == (0, 300)
     assert client.result(made.handoff).result == "all"
+
+
+def test_with_a_spool_a_program_goes_on_while_no_daemon_answers(
+    daemon: DaemonProcess, client: Client, kind: str, ended: list["subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    made = client.dispatch(kind, {})
+    script = """
+        echo '{"checkpoint": 1}'; echo one
+        until [ -e cut ]; do sleep 0.05; done
+        echo '{"checkpoint": 2}'; echo two
+        echo '{"checkpoint": 3}'; echo three
+        echo '{"result": 4}'
+    """
+    with Proxy(daemon.tcp) as proxy:
+        arguments = ("--connect", proxy.address, "--spool", str(tmp_path / "spool"), "--kind", kind, "--once")
+        running = begin(daemon, *arguments, "sh", "-c", script, cwd=tmp_path)
+        ended.append(running)
+        assert line_of(running) == "one\n"
+        proxy.cut()
+        (tmp_path / "cut").touch()
+        assert [line_of(running), line_of(running)] == ["two\n", "three\n"]
+        assert client.status(made.handoff).seq == 1
+        proxy.mend()
+        running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert (client.status(made.handoff).seq, client.result(made.handoff).result) == (3, 4)
+
+
+class Told:
+    """What `dhp run` tells."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def claimed(self, task: dhp_client.Task) -> None: ...
+
+    def over(self, outcome: Outcome) -> None: ...
+
+    def warn(self, sentence: str) -> None:
+        self.warnings.append(sentence)
+
+
+class RefusingClient:
+    """Refuses each claim for another reason."""
+
+    def __init__(self, *refusals: Exception) -> None:
+        self._refusals = list(refusals)
+
+    async def claim(self, *_: object, **__: object) -> dhp_client.Task:
+        raise self._refusals.pop(0)
+
+
+@pytest.mark.parametrize("wait_ms", [None, 60_000])
+async def test_what_passes_is_waited_for_and_told_once(wait_ms: int | None) -> None:
+    refusals = (
+        dhp_client.NotConnected("Nobody answers."),
+        dhp_client.Draining("The daemon is draining."),
+        dhp_client.NotClaimable("It is suspended.", status="suspended"),
+        dhp_client.NotClaimable("It is completed.", status="completed"),
+    )
+    client, told = cast(dhp_client.Client, RefusingClient(*refusals)), Told()
+    options = Options(command=("true",), environment={}, handoff="0" * 64, grace_ms=0, wait_ms=wait_ms)
+    run = await Worker(client, options, stop=Stop(), passing=Passing(1), telling=told).work()
+    assert (run.outcomes, run.ended_as) == ([], "completed")
+    assert told.warnings == ["Nobody answers: it is tried again until that has passed."]
+
+
+async def test_what_does_not_pass_is_raised() -> None:
+    options = Options(command=("true",), environment={}, kinds=("k",), grace_ms=0)
+    for refusal in (dhp_client.Forbidden("Not a worker."), dhp_client.IntegrityError("Changed.")):
+        client = cast(dhp_client.Client, RefusingClient(refusal))
+        with pytest.raises(type(refusal)):
+            await Worker(client, options, stop=Stop(), passing=Passing(1), telling=Told()).work()
+
+
+async def test_a_daemon_that_cannot_store_anything_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "PAUSE_MS", 0)
+    answers: list[Exception | int] = [
+        dhp_client.StoreUnavailable("The disk is full."),
+        dhp_client.Overloaded("Later."),
+        7,
+    ]
+
+    async def ask() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert await attempt._decided(ask) == 7
+    answers = [dhp_client.TooLarge("It is too long.")]
+    with pytest.raises(dhp_client.TooLarge):
+        await attempt._decided(ask)

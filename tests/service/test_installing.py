@@ -1,4 +1,4 @@
-"""The page on running dhpd as a service does what it says: its commands are typed into a machine with a systemd of its own."""
+"""What `uv tool install` puts there, from nothing but what the Dockerfile copies, and the commands of docs/service.md for docker."""
 
 import os
 import shutil
@@ -10,84 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.pages.blocks import ROOT, block
-from tests.pages.terminals import fits
-from tests.support.private_systemd import PrivateSystemd
 
 PAGE = "docs/service.md"
-OWN_MANAGER = """[Service]
-Type=notify
-User=games
-Delegate=yes
-RuntimeDirectory=own
-StateDirectory=own
-Environment=HOME=/var/lib/own XDG_RUNTIME_DIR=/run/own LD_LIBRARY_PATH=/opt/python/lib
-Environment=SYSTEMD_UNIT_PATH=/var/lib/own/.config/systemd/user:/var/lib/own/targets
-ExecStart=/usr/lib/systemd/systemd --user --unit=default.target --log-target=null
-"""
-"""A user's own systemd, as a login starts it."""
-OWN = (
-    "setpriv",
-    "--reuid=games",
-    "--regid=games",
-    "--clear-groups",
-    "env",
-    "HOME=/var/lib/own",
-    "XDG_RUNTIME_DIR=/run/own",
-)
-
-
-@pytest.fixture
-def removed(systemd: PrivateSystemd) -> Iterator[PrivateSystemd]:
-    """The machine as it was before anything was installed."""
-    systemd.run("dhpd", "service", "uninstall", "--force")
-    shutil.rmtree(systemd.path("/etc/dhpd"))
-    shutil.rmtree(systemd.path("/var/lib/dhpd"))
-    yield systemd
-    systemd.run("dhpd", "service", "uninstall", "--force")
-
-
-def typed(systemd: PrivateSystemd, script: str, *as_whom: str) -> str:
-    ended = systemd.run(*as_whom, "sh", "-euc", f"cd /run\n{script}")
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
-    return ended.stdout
-
-
-def test_from_nothing_to_a_service_with_tokens_and_backups(removed: PrivateSystemd) -> None:
-    systemd = removed
-    console = block(PAGE, "A service of the machine", "console")
-    commands = [line.removeprefix("$ ") for line in console.splitlines() if line.startswith("$ ")]
-    printed = [line for line in console.splitlines() if not line.startswith("$ ")]
-    assert fits(typed(systemd, "\n".join(commands)), printed)
-
-    typed(systemd, block(PAGE, "Tokens and TCP", "sh"))
-    systemd.path("/etc/dhpd/server.key").write_text("")
-    typed(systemd, block(PAGE, "Tokens and TCP", "sh", 1))
-    owner = systemd.path("/etc/dhpd/server.key").stat()
-    assert owner.st_gid == systemd.path("/etc/dhpd").stat().st_gid
-
-    here = "Environment=PATH=/opt/dhpd/bin:/usr/bin:/bin\n"  # The page has dhpd in /usr/local/bin.
-    units = systemd.path("/etc/systemd/system")
-    (units / "dhpd-backup.service").write_text(block(PAGE, "Backups", "ini") + here)
-    (units / "dhpd-backup.timer").write_text(block(PAGE, "Backups", "ini", 1))
-    typed(systemd, f"{{ {block(PAGE, 'Backups', 'sh')} }} 2> /dev/null")  # systemctl tells there which links it makes.
-    assert systemd.show("dhpd-backup.timer", "ActiveState") == "active"
-    (copy,) = systemd.path("/var/lib/dhpd-backups").iterdir()
-    assert copy.suffix == ".dhp"
-    assert copy.stat().st_uid == systemd.path("/var/lib/dhpd").stat().st_uid
-
-
-def test_a_user_has_one_of_their_own(systemd: PrivateSystemd) -> None:
-    targets = systemd.path("/var/lib/own/targets")
-    targets.mkdir(parents=True)
-    for name in ("default", "basic", "sockets", "shutdown"):
-        (targets / f"{name}.target").write_text("[Unit]\nDefaultDependencies=no\n")
-    systemd.path("/etc/systemd/system/own.service").write_text(OWN_MANAGER)
-    assert systemd.run("systemctl", "start", "own.service").returncode == 0
-    said = typed(systemd, block(PAGE, "A service of your own", "sh"), *OWN)
-    assert "wrote      /var/lib/own/.config/systemd/user/dhpd.service\n" in said
-    assert "status           ok\n" in said
-    assert systemd.path("/var/lib/own/.local/share/dhpd/dhpd.sqlite").exists()
-    systemd.run("systemctl", "kill", "--signal=KILL", "own.service")
 
 
 @pytest.fixture(scope="module")
