@@ -104,7 +104,7 @@ def parse_address(given: AddressLike, trust: Trust | None = None) -> Address:
         _check_path(given)
         return DirectoryAddress(Path(given).absolute())
     if not given.strip():
-        raise BadAddress("The address is empty.")
+        raise BadAddress("The address is empty: leave it out, or write tcp://HOST:PORT, unix:PATH, or a directory.")
     _check_path(given)
     scheme, separator, rest = given.partition("://")
     if separator and scheme == "tcp":
