@@ -142,6 +142,8 @@ def unusable(address: Address, error: Exception) -> BadAddress | None:
             return None
         at = f" ({error.filename})" if str(error.filename) != str(address) else ""
         return BadAddress(f"{address} can't be a daemon's directory: {why}{at}. Give a directory you can write to.")
+    if isinstance(address, UnixAddress) and os.path.isdir(address.path):
+        return BadAddress(f"{address} is a directory: give it without unix:, or name the socket in it.")
     if error.errno not in _NEVER:
         return None
     return BadAddress(f"{address} can't be connected to: {why}. Check the address, and who may use it.")

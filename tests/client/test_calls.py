@@ -351,6 +351,7 @@ async def test_nobody_there_is_told_in_time_and_with_the_address() -> None:
         ("/proc/nowhere", "can't be a daemon's directory"),
         ("unix:{tmp}/file/dhpd.sock", "Not a directory"),
         ("unix:{tmp}/" + "x" * 200, "too long"),
+        ("unix:{tmp}", "is a directory: give it without unix:"),
         ("tcp://no-such-host.invalid", "no host of that name"),
         (f"tcp://{'x' * 70}.invalid", "no host of that name"),
     ],
