@@ -144,9 +144,8 @@ class Daemon:
         self._writer.add_done_callback(self._task_ended)
         del loaded
         await self._commits.flushed()
+        gc.freeze()  # What was loaded lives long: the collector never looks at it.
         gc.enable()
-        gc.collect()
-        gc.freeze()  # What was loaded lives long: the collector need not look at it again.
         self._ticker.start()
         self._lateness.start()
         self._silence = commons.silence.start(self._desk)
