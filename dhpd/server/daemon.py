@@ -154,13 +154,17 @@ class Daemon:
             self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
             self._follower.add_done_callback(self._task_ended)
         way_in = self._connection if self._certificates is None else self._encrypted_by(self._certificates)
-        for address in addresses_of(config, data):
-            if isinstance(address, UnixAddress):  # File modes guard it, and nobody listens in there.
-                server, written = await listen(address, self._connection)
-            else:
-                server, written = await listen(address, way_in, tls=self._certificates is not None)
-            self._servers.append(server)
-            self.addresses.extend(written)
+        try:
+            for address in addresses_of(config, data):
+                if isinstance(address, UnixAddress):  # File modes guard it, and nobody listens in there.
+                    server, written = await listen(address, self._connection)
+                else:
+                    server, written = await listen(address, way_in, tls=self._certificates is not None)
+                self._servers.append(server)
+                self.addresses.extend(written)
+        except BaseException:
+            self._ticker.stop()  # A tick beside the end would find the store closed, and call it lost.
+            raise
         self._socket_files = socket_files(self.addresses)
         pruner = Pruner(
             engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
