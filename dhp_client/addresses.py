@@ -9,9 +9,10 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+from msgspec import Struct
 
 from .exceptions import BadAddress
 from .trust import Trust, trust_from, why_untrusted
@@ -25,8 +26,7 @@ MAX_SOCKET_PATH_BYTES = 107
 _HOST_AND_PORT = re.compile(r"^[\w.-]+:\d+\Z")
 
 
-@dataclass(frozen=True)
-class TcpAddress:
+class TcpAddress(Struct, frozen=True):
     """A daemon behind a TCP port."""
 
     host: str
@@ -39,8 +39,7 @@ class TcpAddress:
         return f"{self.scheme}://{host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class TlsAddress(TcpAddress):
+class TlsAddress(TcpAddress, frozen=True):
     """A daemon behind a TCP port that speaks TLS."""
 
     trust: Trust
@@ -56,8 +55,7 @@ class TlsAddress(TcpAddress):
         return super().__str__()
 
 
-@dataclass(frozen=True)
-class UnixAddress:
+class UnixAddress(Struct, frozen=True):
     """A daemon behind a unix socket."""
 
     path: str
@@ -66,8 +64,7 @@ class UnixAddress:
         return f"unix:{self.path}"
 
 
-@dataclass(frozen=True)
-class DirectoryAddress:
+class DirectoryAddress(Struct, frozen=True):
     """The daemon of a data directory, started when none runs there."""
 
     directory: Path

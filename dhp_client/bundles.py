@@ -5,10 +5,10 @@ Owns putting the pages of an export together, and cutting a bundle into requests
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from dhp_protocol.bundle import check_bundle
 from dhp_protocol.errors import DHPError, InvalidRequest, NotFound
 from dhp_protocol.limits import MAX_BUNDLE_LINES
 from dhp_protocol.messages import Export, Import
@@ -22,6 +22,9 @@ from .connection import may_pass
 from .exceptions import ConnectionLost, IntegrityError, NotConnected
 from .link import Link
 from .own_doing import imported_before
+
+if TYPE_CHECKING:
+    from dhp_protocol.bundle import Envelope
 
 PART_BYTES = 1024 * 1024
 _PART_OVERHEAD_BYTES = 1024
@@ -53,7 +56,7 @@ class Bundles(Calls):
         changed, is missing, or out of place.
         """
         lines = list(_lines_of(bundle))
-        envelope = await asyncio.to_thread(check_bundle, lines)
+        envelope = await asyncio.to_thread(_checked, lines)
         before = await self._position_of(envelope.handoff)
         patience = Patience(self._session.connection.retry_ms)
         again = False
@@ -115,10 +118,19 @@ def _parts(lines: list[bytes], part_bytes: int) -> Iterator[list[Raw]]:
     yield part
 
 
+def _checked(lines: list[bytes]) -> "Envelope":
+    """The bundle's envelope. Raises `InvalidRequest`."""
+    from dhp_protocol.bundle import (
+        check_bundle,
+    )  # Brings the daemon's own decoding along, which nothing else here needs.
+
+    return check_bundle(lines)
+
+
 def _check(lines: list[bytes], handoff: str) -> None:
     """Raises `IntegrityError` unless these are a whole bundle of that handoff, which nobody has changed on the way."""
     try:
-        envelope = check_bundle(lines)
+        envelope = _checked(lines)
     except InvalidRequest as error:
         raise IntegrityError(f"The daemon sent no good bundle: {error}") from None
     if envelope.handoff != handoff:

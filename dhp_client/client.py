@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -32,10 +32,11 @@ from .clock import monotonic_ms
 from .exceptions import IntegrityError, NothingToClaim
 from .looking import Looking
 from .overseeing import Overseeing
-from .replaying import replay_left
 from .session import Session
-from .spool import Spool, Spooled
-from .task import OnLost, Task
+
+if TYPE_CHECKING:
+    from .spool import Spool, Spooled
+    from .task import OnLost, Task
 
 LONG_INTENT_BYTES = 32 * 1024
 """Longer ones are canonicalised in a thread: it takes about 0.1 ms per KB."""
@@ -165,7 +166,7 @@ class Client(Looking, Overseeing, Bundles):
         wait_ms: int = 0,
         ttl_ms: int | None = None,
         detached: bool = False,
-        on_lost: OnLost | None = None,
+        on_lost: "OnLost | None" = None,
     ) -> "Claiming":
         """Takes the handoff named, or the first of `kinds`, waiting for it up to `wait_ms`.
 
@@ -203,7 +204,7 @@ class Client(Looking, Overseeing, Bundles):
         wait_ms: int = 0,
         ttl_ms: int | None = None,
         detached: bool = False,
-        on_lost: OnLost | None = None,
+        on_lost: "OnLost | None" = None,
     ) -> "Claiming":
         """As `claim` of a handoff, but only if it is orphaned."""
         check_id(handoff)
@@ -218,9 +219,11 @@ class Client(Looking, Overseeing, Bundles):
         return Claiming(self, request, on_lost)
 
     async def _claimed(
-        self, request: Claim | Recover, on_lost: OnLost | None = None, *, spool: Spool | None = None
-    ) -> Task | None:
+        self, request: Claim | Recover, on_lost: "OnLost | None" = None, *, spool: "Spool | None" = None
+    ) -> "Task | None":
         self._session.check_usable()
+        from .task import Task  # With it all that a worker needs, before anything is claimed.
+
         spool = spool or self._session.spool
         until_ms = monotonic_ms() + request.wait_ms
         while True:
@@ -235,17 +238,20 @@ class Client(Looking, Overseeing, Bundles):
 
     # The spool.
 
-    async def spooled(self) -> list[Spooled]:
+    async def spooled(self) -> "list[Spooled]":
         """What the spool holds, of this process and of others, oldest first; empty where the client has none."""
         spool = self._session.spool
         return [] if spool is None else await asyncio.to_thread(spool.all)
 
-    async def replay_spool(self, folder: str | os.PathLike[str] | None = None) -> list[Spooled]:
+    async def replay_spool(self, folder: str | os.PathLike[str] | None = None) -> "list[Spooled]":
         """Sends what dead processes have left in the spool, where nobody was at work on the handoff since, and hands the work back.
 
         Gives what is still there then. Claiming does the same by itself for each handoff that is claimed; this is for those that
         nobody may come to claim here. `folder` is another spool than the client's own.
         """
+        from .replaying import replay_left
+        from .spool import Spool
+
         spool = self._session.spool if folder is None else Spool(Path(folder))
         if spool is None:
             return []
@@ -258,16 +264,16 @@ class Client(Looking, Overseeing, Bundles):
 class Claiming:
     """A claim that is about to be made: `await` it, or run a block with it."""
 
-    def __init__(self, client: Client, request: Claim | Recover, on_lost: OnLost | None) -> None:
+    def __init__(self, client: Client, request: Claim | Recover, on_lost: "OnLost | None") -> None:
         self._client = client
         self._request = request
         self._on_lost = on_lost
         self._task: Task | None = None
 
-    def __await__(self) -> Generator[Any, None, Task | None]:
+    def __await__(self) -> "Generator[Any, None, Task | None]":
         return self._client._claimed(self._request, self._on_lost).__await__()
 
-    async def __aenter__(self) -> Task:
+    async def __aenter__(self) -> "Task":
         self._task = await self
         if self._task is None:
             raise NothingToClaim(f"Nothing came within {self._request.wait_ms} ms.")

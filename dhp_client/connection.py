@@ -18,7 +18,6 @@ from dhp_protocol.limits import Limits
 from dhp_protocol.messages import Goodbye, Hello, Ping, Request
 from dhp_protocol.replies import AnyEvent, DrainingEvent, HelloReply
 
-from . import embedded
 from .addresses import Address, DirectoryAddress, SocketAddress, unusable
 from .backoff import SHARE_OF_TTL, Backoff, Patience
 from .clock import monotonic_ms
@@ -289,6 +288,8 @@ class Connection:
 
     async def _locate(self, address: Address) -> SocketAddress:
         if isinstance(address, DirectoryAddress):
+            from . import embedded
+
             return await asyncio.to_thread(embedded.ensure_running, address.directory)
         return address
 

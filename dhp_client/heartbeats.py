@@ -10,7 +10,8 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dhp_protocol.errors import NotFound
 from dhp_protocol.limits import MAX_LEASES, Limits
@@ -35,8 +36,7 @@ QUESTIONS_AT_ONCE = 64
 RECEIVE_BYTES = 65_536
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """A request that waits for its answer: when it was sent, and about which leases."""
 
     sent_ms: float

@@ -60,7 +60,7 @@ class Hold(Sending):
     def begin(self) -> None:
         """The lease counts from now on: it is renewed and looked after."""
         self.session.leases.add(self.lease)
-        self.session.keepalive.start()
+        self.session.keep_alive()
         self._look_later()
 
     @property

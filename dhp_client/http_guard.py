@@ -68,11 +68,12 @@ def bearer_tokens_in(file: str | os.PathLike[str]) -> BearerTokens:
         raise TokenUnreadable(f"The token file {path} can't be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise TokenUnreadable(f"The token file {path} holds what no token has: letters outside of ASCII.") from None
-    if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
+    # As dhpd has it for a key: a file of another user's, root's most often, may be read through its group.
+    open_to = stat.S_IRWXO | (stat.S_IRWXG if found.st_uid == os.geteuid() else stat.S_IWGRP)
+    if stat.S_ISREG(found.st_mode) and found.st_mode & open_to:
         mode = stat.S_IMODE(found.st_mode)
         raise TokenUnreadable(f"The token file {path} is open to others (mode {mode:04o}): chmod 600 it.")
-    tokens = text.split("\n")
-    tokens = [token.strip() for token in tokens if token.strip()]
+    tokens = [token.strip() for token in text.split("\n") if token.strip()]
     if not tokens:
         raise TokenUnreadable(f"The token file {path} holds no token: write one a line.")
     if any(len(token) < MIN_TOKEN_CHARS or len(token.split()) > 1 for token in tokens):

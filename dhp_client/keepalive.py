@@ -1,24 +1,22 @@
 """The thread that keeps a client's leases alive, whatever the rest of the program is doing.
 
-Owns the thread, connecting anew when its connection ends, and when what is held is released: when the client, its loop or
-the program ends without a word. Does not own how that is said (`releasing`), what else is (`heartbeats`), the rules (`leases`)
+Owns the thread, connecting anew when its connection ends, and when what is held is released: when the client or its loop
+ends without a word (the program: `exiting`). Does not own how that is said (`releasing`), what else is (`heartbeats`), the rules (`leases`)
 nor claiming again (`hold`). A blocked event loop doesn't hold it up; native code that keeps the GIL does.
 """
 
 import asyncio
-import atexit
 import contextlib
 import logging
 import selectors
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 
 from dhp_protocol.errors import DHPError, Forbidden, Unauthenticated
 from dhp_protocol.messages import Hello
 
-from . import forking
+from . import exiting, forking
 from .addresses import Address
 from .backoff import SHARE_OF_TTL, Backoff
 from .blocking import connect_blocking
@@ -37,14 +35,8 @@ CONNECT_TIMEOUT_MS = 2_000
 HELLO_TIMEOUT_MS = 5_000
 """Longer than connecting: a daemon that has just come back to a crowd is slow, and whoever hangs up after it has taken in the
 hello has a session that was seen and is gone, which costs the lease once the grace is over."""
-EXIT_TIMEOUT_MS = 5_000
-"""How long the program's end may be held up by it."""
 LOOK_EVERY_MS = 1_000
 """A loop that is closed can't wake this thread, so it looks by itself."""
-
-
-_running: "set[KeepAlive]" = set()
-"""Those whose thread runs, also where their client is gone already."""
 
 
 class _Stopped(Exception):
@@ -93,7 +85,7 @@ class KeepAlive:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="dhp-keep-alive", daemon=True)
-        _running.add(self)
+        exiting.running.add(self)
         self._thread.start()
         forking.on_fork_in_child(self)
 
@@ -124,7 +116,7 @@ class KeepAlive:
 
     def after_fork_in_child(self) -> None:
         self._stopping = True
-        _running.discard(self)
+        exiting.running.discard(self)
         held, wake_in, self._socket, self._wake_in = self._socket, self._wake_in, None, None
         if wake_in is not None:
             wake_in.close()
@@ -159,7 +151,7 @@ class KeepAlive:
                     self._end()
                     return
         finally:
-            _running.discard(self)
+            exiting.running.discard(self)
             if not self._stopping and len(self._table):
                 log.error("keep-alive has ended: its leases are in doubt from now on")
             self._table.doubt_all(monotonic_ms())
@@ -285,17 +277,3 @@ class KeepAlive:
         held, self._socket = self._socket, None
         if held is not None:
             held.close()
-
-
-def _release_at_exit() -> None:
-    """The program's end releases what it still holds; a crash costs an attempt, however it comes about."""
-    crashed = isinstance(getattr(sys, "last_value", None), Exception)
-    running = list(_running)
-    for keepalive in running:
-        keepalive.stop(release=not crashed)
-    until_ms = monotonic_ms() + EXIT_TIMEOUT_MS
-    for keepalive in running:
-        keepalive.join(max(0.0, until_ms - monotonic_ms()))
-
-
-atexit.register(_release_at_exit)

@@ -12,8 +12,10 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dhp_protocol.errors import LeaseLost
 from dhp_protocol.messages import LeaseRef
@@ -33,8 +35,7 @@ class Phase(enum.Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """Why a lease is gone, and the handoff's fence and status at that time."""
 
     why: str
@@ -45,9 +46,9 @@ class Loss:
         """What is raised; `spool` tells of writes that are void by it, if there are any."""
         sentence = _SENTENCES.get(self.why, f"The lease is gone ({self.why}).")
         if not spool:
-            return LeaseLost(sentence, **vars(self))
+            return LeaseLost(sentence, **asdict(self))
         kept = f"{spool['writes']} writes of a partition are void, and kept in {spool['path']}."
-        return LeaseLost(f"{sentence} {kept}", **vars(self), spool=dict(spool))
+        return LeaseLost(f"{sentence} {kept}", **asdict(self), spool=dict(spool))
 
     def leaves_it_free(self, lost_fence: int) -> bool:
         """Whether nobody has claimed the handoff since the lease with `lost_fence` expired."""
@@ -96,8 +97,7 @@ def loss_from_status(found: StatusReply, lost_fence: int) -> Loss:
     return Loss(why, found.fence, found.status)
 
 
-@dataclass(eq=False)
-class Lease:
+class Lease(Struct, eq=False):
     """One lease. Times are monotonic milliseconds. `notify` is called, from any thread, when `phase` may have changed."""
 
     handoff: str
@@ -108,7 +108,7 @@ class Lease:
     deadline_ms: float
     detached: bool = False
     """It is meant to outlive the process that claimed it."""
-    notify: Callable[[], None] = field(default=lambda: None, repr=False)
+    notify: Callable[[], None] = lambda: None
     beat_at_ms: float = 0.0
     ended: Loss | None = None
     lost: Loss | None = None

@@ -3,13 +3,12 @@
 Owns the rule, with time as an argument, and naming the place. Asking the loop, and saying it, is `keepalive`'s.
 """
 
+import functools
 import sys
 import sysconfig
 from types import FrameType
 
 LOOKS_WITHIN_LIMIT = 4
-_LIBRARY = (sysconfig.get_paths()["stdlib"], "<frozen")
-_PACKAGES = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
 
 
 class LoopWatch:
@@ -61,7 +60,14 @@ def place_of(thread: int) -> str:
 
 
 def _is_library(path: str) -> bool:
-    return path.startswith(_LIBRARY) and not path.startswith(_PACKAGES)
+    paths = _paths()
+    packages = (paths["purelib"], paths["platlib"])
+    return path.startswith((paths["stdlib"], "<frozen")) and not path.startswith(packages)
+
+
+@functools.cache
+def _paths() -> dict[str, str]:
+    return sysconfig.get_paths()
 
 
 def _told(frame: FrameType) -> str:

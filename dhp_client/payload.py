@@ -4,7 +4,6 @@ Owns what a payload may be made of, and that a value which JSON can't say is ref
 canonical forms (`dhp_protocol.intent`) or sizes (the daemon's limits).
 """
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Set
@@ -61,7 +60,9 @@ def _check(value: Any, where: str) -> None:
         for name in value.__struct_fields__:
             if (item := getattr(value, name)) is not msgspec.UNSET:
                 _check(item, f"{where}.{name}")
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    elif hasattr(type(value), "__dataclass_fields__"):
+        import dataclasses
+
         for field in dataclasses.fields(value):
             _check(getattr(value, field.name), f"{where}.{field.name}")
     else:

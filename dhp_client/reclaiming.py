@@ -67,7 +67,7 @@ async def _reclaim_once(hold: "Hold") -> None:
     if hold.spooling is not None:
         await hold.spooling.reclaimed(grant.reply.fence)
     session.leases.reclaimed(lease, grant.reply.fence, grant.renewed_ms)
-    session.keepalive.poke()
+    session.look_again()
 
 
 def _is_where_we_were(hold: "Hold", grant: Grant) -> bool:

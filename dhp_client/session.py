@@ -7,6 +7,7 @@ Owns draining, and the end of it all, whichever way it comes. Does not own claim
 import asyncio
 import contextlib
 import logging
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -25,9 +26,11 @@ from .draining import program
 from .exceptions import ClientClosed, WrongLoop
 from .grants import Claims
 from .heartbeats import tell_table
-from .keepalive import KeepAlive
 from .leases import LeaseTable, Loss
-from .spool import Spool
+
+if TYPE_CHECKING:
+    from .keepalive import KeepAlive
+    from .spool import Spool
 
 log = logging.getLogger("dhp_client")
 
@@ -46,7 +49,7 @@ class Session(Claims):
         retry_ms: float,
         in_doubt_ms: float,
         token: str | None = None,
-        spool: Spool | None = None,
+        spool: "Spool | None" = None,
         blocked_loop_ms: float | None = None,
     ) -> None:
         self.spool = spool
@@ -63,14 +66,10 @@ class Session(Claims):
             shortest_ttl_ms=self.leases.shortest_ttl_ms,
         )
         super().__init__(connection)
-        self.keepalive = KeepAlive(
-            addresses,
-            self.leases,
-            hello=hello,
-            loop=self.loop,
-            on_back=connection.ask_peer,
-            blocked_loop_ms=blocked_loop_ms,
-        )
+        self.keepalive: KeepAlive | None = None
+        self._hello = hello
+        self._addresses = addresses
+        self._blocked_loop_ms = blocked_loop_ms
         self._drains = asyncio.Event()
         self._closed: str | None = None
         program.add(self)
@@ -90,6 +89,29 @@ class Session(Claims):
     @property
     def closed(self) -> bool:
         return self._closed is not None
+
+    # The leases' renewals.
+
+    def keep_alive(self) -> None:
+        """There is a lease to be renewed. What only asks never has one, and pays for no keep-alive."""
+        if self.keepalive is None:
+            from .keepalive import KeepAlive
+
+            self.keepalive = KeepAlive(
+                self._addresses,
+                self.leases,
+                hello=self._hello,
+                loop=self.loop,
+                on_back=self.connection.ask_peer,
+                blocked_loop_ms=self._blocked_loop_ms,
+            )
+        if self._closed is None:
+            self.keepalive.start()
+
+    def look_again(self) -> None:
+        """Something has changed that the next heartbeat may tell, or is told by."""
+        if self.keepalive is not None:
+            self.keepalive.poke()
 
     # Draining.
 
@@ -133,11 +155,13 @@ class Session(Claims):
         await asyncio.shield(self.loop.create_task(self._close()))
 
     async def _close(self) -> None:
-        self.keepalive.stop(release=False)  # Goodbye does it.
+        keepalive = self.keepalive
+        if keepalive is not None:
+            keepalive.stop(release=False)  # Goodbye does it.
         for lease in self.leases.all():
             self.leases.give_up(lease, Loss("closed", lease.fence, ""))
-        if self.keepalive.running:
-            await asyncio.to_thread(self.keepalive.join, STOP_TIMEOUT_MS)
+        if keepalive is not None and keepalive.running:
+            await asyncio.to_thread(keepalive.join, STOP_TIMEOUT_MS)
         await self.connection.close()
 
     def let_go(self) -> None:
@@ -145,7 +169,8 @@ class Session(Claims):
         if self._closed is not None:
             return
         self._closed = "The client is closed: connect again."
-        self.keepalive.stop(release=True)
+        if self.keepalive is not None:
+            self.keepalive.stop(release=True)
         with contextlib.suppress(RuntimeError):  # The loop is closed, and its connections with it.
             self.loop.call_soon_threadsafe(self._abort)
 
@@ -161,8 +186,8 @@ class Session(Claims):
         if isinstance(event, DrainingEvent):
             self._drains.set()
         if isinstance(event, LaggedEvent):  # What was missed, a heartbeat tells.
-            self.keepalive.poke()
+            self.look_again()
 
     def _is_back(self) -> None:
-        self.keepalive.poke()
+        self.look_again()
         self.leases.wake_all()

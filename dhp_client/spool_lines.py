@@ -9,7 +9,6 @@ line that was written half is told from a whole one, and a line that is missing 
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -112,8 +111,7 @@ def parsed(text: bytes) -> Line:
     return _decode(text[DIGEST_CHARS + 1 : -1])
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """Where an entry that waits stands in its file; `sha256` is a checkpoint's, `usd` and `steps` are what it spends."""
 
     start: int
@@ -123,8 +121,7 @@ class Waiting:
     steps: int
 
 
-@dataclass
-class Contents:
+class Contents(Struct):
     """What a file's lines add up to; `take` adds one more. `end` and `digest` are those of the last good line."""
 
     head: Head
@@ -133,9 +130,9 @@ class Contents:
     sha256: str | None
     end: int = 0
     digest: bytes = FIRST_DIGEST
-    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting: deque[Waiting] = msgspec.field(default_factory=deque)
     void: Void | None = None
-    errors: list[str] = field(default_factory=list)
+    errors: list[str] = msgspec.field(default_factory=list)
     damaged: bool = False
     """Lines follow that don't belong to the chain: what they say isn't known."""
 

@@ -7,8 +7,9 @@ certificate is verified always, its name too: there is no setting that would tur
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NoReturn
+
+from msgspec import Struct
 
 from .exceptions import BadAddress, Untrusted
 
@@ -37,8 +38,7 @@ _REFUSES_CERTIFICATE = (
 )
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """`ca_file` holds the certificates of those whose signature is trusted (None: whom the system trusts); `cert_file` and
     `key_file` are the client's own; `server_name` is the name the daemon's certificate must hold (None: the address's host).
     """

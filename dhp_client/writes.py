@@ -4,8 +4,9 @@ Owns what a write may say about itself: how to send it, what follows from its an
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from dhp_protocol.errors import BudgetExceeded, DHPError, ResultInvalid
 from dhp_protocol.messages import Request
@@ -20,8 +21,7 @@ class OutOfTouch(Exception):
     """There is no connection, or the lease is in doubt; a write that gives way didn't leave, or has no answer."""
 
 
-@dataclass(eq=False)
-class Write(Generic[T]):
+class Write(Struct, Generic[T], eq=False):
     """How to say it under the present fence, and what follows from its answer.
 
     `ending` names how the work ends by it. `already` makes the answer of a write that was sent before, if its hold

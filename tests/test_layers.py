@@ -1,14 +1,22 @@
 """Imports point one way: dhp_protocol <- dhpd.engine <- dhpd.store <- dhpd.server, and dhp_protocol <- dhp_client.
 
-The pure layers do no I/O and read no clock: what they could do it with isn't imported there.
+The pure layers do no I/O and read no clock: what they could do it with isn't imported there. What a program doesn't use isn't loaded
+at its start.
 """
 
 import ast
 import graphlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import dhp_client
+
+from .support.daemon_process import DaemonProcess
 
 ROOT = Path(__file__).parent.parent
 SOURCES = {"dhp_protocol": ROOT / "protocol" / "dhp_protocol", "dhpd": ROOT / "dhpd", "dhp_client": ROOT / "dhp_client"}
@@ -217,3 +225,70 @@ def test_what_is_allowed_passes(module: str, source: str) -> None:
 def test_a_package_imports_relative_to_itself() -> None:
     assert not faults("dhpd.engine", "from .facts import Handoff", is_package=True)
     assert faults("dhpd.engine", "from ..store import sqlite", is_package=True)
+
+
+BRIDGES = frozenset(("mcp", "a2a", "rich", "starlette", "uvicorn", "langgraph", "pydantic"))
+"""What only single commands and extras need."""
+
+TELLING = {"PYTHONPROFILEIMPORTTIME": "1"}
+"""Has Python tell of each import on standard error; of what `importlib` was asked for, only of that module's own imports."""
+
+
+def loaded(told: str) -> set[str]:
+    """The modules in what Python has told of its imports."""
+    return {line.rpartition("|")[2].strip() for line in told.splitlines() if line.startswith("import time:")}
+
+
+def tops(modules: set[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """What a fresh interpreter loads that runs these."""
+    command = [sys.executable, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **TELLING})
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return loaded(ended.stderr)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path_factory.mktemp("light") / "data", env=TELLING) as running:
+        yield running
+
+
+def test_importing_the_client_loads_no_bridge_no_command_line_and_no_worker() -> None:
+    modules = loaded_by("-c", "import dhp_client")
+    assert "dhp_client.exceptions" in modules
+    assert not tops(modules) & (BRIDGES | {"click", "asyncio"})
+    assert not modules & {"dhp_client.sync_calls", "dhp_client.session", "dhp_client.hold"}
+
+
+def test_every_public_name_is_there_once_it_is_asked_for() -> None:
+    assert set(dhp_client.__all__) <= set(dir(dhp_client))
+    for name in dhp_client.__all__:
+        assert getattr(dhp_client, name).__name__.rpartition(".")[2] == name
+    with pytest.raises(AttributeError, match="claim_all"):
+        _ = dhp_client.claim_all
+
+
+def test_a_client_that_only_asks_loads_nothing_that_workers_need(daemon: DaemonProcess) -> None:
+    dhp = ("-m", "dhp_client.cli", "--connect", daemon.address)
+    command = [sys.executable, *dhp, "dispatch", "light"]
+    dispatched = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    modules = loaded_by(*dhp, "status", dispatched.stdout.strip())
+    assert "dhp_client.looking" in modules
+    assert not tops(modules) & BRIDGES
+    assert not modules & {"dhp_client.sync_calls", "dhp_client.hold", "dhp_client.keepalive", "dhp_protocol.bundle"}
+
+
+def test_the_help_of_all_commands_loads_no_bridge() -> None:
+    modules = loaded_by("-m", "dhp_client.cli", "--help")
+    assert "dhp_client.cli.staging" in modules
+    assert not tops(modules) & BRIDGES
+
+
+def test_the_daemon_loads_no_bridge(daemon: DaemonProcess) -> None:
+    modules = loaded(daemon.stderr)
+    assert "dhpd.server.daemon" in modules
+    assert not tops(modules) & (BRIDGES | {"dhp_client"})

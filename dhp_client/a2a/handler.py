@@ -32,6 +32,7 @@ from a2a.types import (
     UnsupportedOperationError,
 )
 
+from .acknowledging import take_note
 from .answering import answer
 from .bridge import Bridge
 from .errors import refusals
@@ -39,9 +40,10 @@ from .following import follow
 from .looking import look, status_of, tasks_page
 from .parts import inputs_of
 from .sending import context_meant, key_of, kind_meant
-from .states import FINAL, OF_STATUS
+from .states import FINAL, INPUT_REQUIRED, OF_STATUS
 from .tasks import CONTEXT_LABEL, Event, task_of
 
+SETTLED = (*FINAL, INPUT_REQUIRED)
 RECEIVE = "receive"
 """Where a call's state holds what tells that the caller has gone: a function to be awaited."""
 
@@ -57,8 +59,11 @@ class HandoffRequestHandler(RequestHandler):
         """Dispatches, or answers a question; then waits until the task has ended or asks a person, unless it was said not to."""
         with refusals():
             task = await self._taken_in(params)
-            if not params.configuration.return_immediately:
-                await _while_called(self._settled(task), context)
+            waits = not params.configuration.return_immediately
+            while waits and await _while_called(self._settled(task), context):
+                found = await self._task(task)
+                if found.status.state in SETTLED:  # What was asked may have been answered by now.
+                    return found
             return await self._task(task)
 
     @validate_request_params
@@ -71,6 +76,7 @@ class HandoffRequestHandler(RequestHandler):
             async with contextlib.aclosing(follow(self._bridge, task)) as updates:
                 async for update in updates:
                     yield update
+            await take_note(self._bridge, task)
 
     @validate_request_params
     async def on_subscribe_to_task(
@@ -83,6 +89,7 @@ class HandoffRequestHandler(RequestHandler):
             async with contextlib.aclosing(follow(self._bridge, params.id, waits_along=True)) as updates:
                 async for update in updates:
                     yield update
+            await take_note(self._bridge, params.id)
 
     @validate_request_params
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -131,13 +138,17 @@ class HandoffRequestHandler(RequestHandler):
         return made.handoff
 
     async def _task(self, task: str) -> Task:
-        return task_of(await look(self._bridge, task), callers_decide=self._bridge.approver is not None)
+        seen = await look(self._bridge, task)
+        if seen.final:
+            await take_note(self._bridge, task)
+        return task_of(seen, callers_decide=self._bridge.approver is not None)
 
     async def _settled(self, task: str) -> None:
         """Returns when the task has ended, or asks a person."""
         without_states = msgspec.structs.replace(self._bridge, shows_states=False)
-        async for _ in follow(without_states, task):
-            pass
+        async with contextlib.aclosing(follow(without_states, task)) as updates:
+            async for _ in updates:
+                pass
 
     # What isn't offered.
 
@@ -178,14 +189,16 @@ def _check_history_length(params: Any) -> None:
         raise InvalidParamsError("historyLength can't be negative.")
 
 
-async def _while_called(work: Coroutine[Any, Any, None], context: ServerCallContext) -> None:
-    """Waits for `work`, or until the caller has gone, who won't read the answer."""
+async def _while_called(work: Coroutine[Any, Any, None], context: ServerCallContext) -> bool:
+    """Returns when `work` is done, or False as soon as the caller has gone, who won't read the answer."""
     receive: Callable[[], Awaitable[Any]] = context.state[RECEIVE]
     working, gone = asyncio.ensure_future(work), asyncio.ensure_future(receive())
     try:
         await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
+        if not working.done():
+            return False
+        working.result()
+        return True
     finally:
         for task in (working, gone):
             task.cancel()

@@ -6,6 +6,7 @@ position of the first one misses nothing, and what the later ones showed early i
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import msgspec
 from a2a.types import InvalidParamsError, ListTasksRequest, ListTasksResponse, Task, TaskNotFoundError
@@ -105,11 +106,12 @@ async def _all_seen(bridge: Bridge, params: ListTasksRequest) -> AsyncIterator[S
     if any(OF_STATUS[status.status] not in FINAL for status in statuses):
         for question in await open_questions(bridge):
             questions.setdefault(question.handoff, []).append(question)
-    since = params.status_timestamp_after.ToJsonString() if params.HasField("status_timestamp_after") else ""
+    since = params.status_timestamp_after.ToDatetime(UTC) if params.HasField("status_timestamp_after") else None
     for status in statuses:
         live = OF_STATUS[status.status] not in FINAL
         seen = Seen(status=status, questions=tuple(questions.get(status.handoff, ())) if live else ())
-        if params.status in (0, seen.state) and status.updated_at >= since:
+        recent = since is None or datetime.fromisoformat(status.updated_at) >= since
+        if recent and params.status in (0, seen.state):
             yield seen
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-import dhp_client
+from dhp_client import BadAddress, connect
 from dhp_client.addresses import DEFAULT_PORT, DirectoryAddress, parse_address, parse_addresses
-from dhp_client.blocking import reach
 
 from .extras import check_extra
 from .settings import UNREACHABLE, Settings, SettingsCommand, with_settings
@@ -75,7 +74,7 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
                     f"There is no {address.directory}: say where the daemon is with --connect or $DHP_CONNECT, "
                     f"or dispatch something here first.{answers}"
                 )
-    connecting = dhp_client.connect(
+    connecting = connect(
         settings.connect,
         name=settings.client_name(),
         connect_timeout_ms=patience_ms,
@@ -88,6 +87,8 @@ async def _connected(settings: Settings, body: Body, arguments: dict[str, Any], 
 
 def _another_daemon() -> str | None:
     """Where somebody listens whom this person may have had in mind; it is never asked without being named."""
+    from dhp_client.blocking import reach  # With TLS behind it, which most commands don't load.
+
     user_sockets = os.environ.get("XDG_RUNTIME_DIR")
     places = [f"unix:{user_sockets}/dhpd/dhpd.sock"] if user_sockets else []
     for place in (*places, SERVICE_SOCKET, f"tcp://127.0.0.1:{DEFAULT_PORT}"):
@@ -96,6 +97,6 @@ def _another_daemon() -> str | None:
             assert not isinstance(address, DirectoryAddress)
             with reach(address, LOOK_WITHIN_MS):
                 return place
-        except (OSError, dhp_client.BadAddress):
+        except (OSError, BadAddress):
             continue
     return None

@@ -5,6 +5,7 @@ any command: a new one is a function in a module of its own or of its like, and 
 """
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -67,10 +68,12 @@ def dhp() -> None:
     --connect, --name, --json, and what proves who you are (--token-file, --cert-file …) may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
     error; 2 wrong usage; 3 no daemon reached; 4 not there yet.
     """
+    gc.enable()  # The command is imported by now.
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs `dhp` and exits with its code."""
+    gc.disable()  # Importing makes much that stays, and no garbage.
     log = logging.StreamHandler()
     log.setFormatter(_Harmless())
     logging.basicConfig(level=logging.WARNING, handlers=[log])
@@ -82,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         code = code or FAILED
         _give_up_writing(error)
+    gc.freeze()  # The end of the interpreter would look through all of it once more.
     sys.exit(code)
 
 

@@ -4,14 +4,16 @@ Pure. What programs read (`--json`) is the replies' own members, not this.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dhp_client.money import shown_usd, unspent_usd
-from dhp_client.spool import Spooled
 from dhp_protocol.errors import DHPError
 from dhp_protocol.replies import EffectView, StatusReply
+
+if TYPE_CHECKING:
+    from dhp_client.spool import Spooled
 
 FINAL = ("completed", "cancelled", "dead")
 SHORT_ID_CHARS = 12
@@ -86,12 +88,12 @@ def effect_lines(effects: Sequence[EffectView]) -> list[str]:
     return _table([("STATE", "FENCE", "STEP"), *((one.state, str(one.fence), one.step) for one in effects)])
 
 
-def spool_lines(files: Sequence[Spooled]) -> list[str]:
+def spool_lines(files: "Sequence[Spooled]") -> list[str]:
     """A table of spool files, with a line of names first."""
     return _table([("HANDOFF", "KIND", "WRITES", "CHECKPOINTS", "RESULT", "STANDS", "FILE"), *map(_spool_row, files)])
 
 
-def _spool_row(file: Spooled) -> tuple[str, ...]:
+def _spool_row(file: "Spooled") -> tuple[str, ...]:
     stands = f"void: {file.void}" if file.void is not None else "in use" if file.in_use else "waits"
     return (
         file.handoff[:SHORT_ID_CHARS],

@@ -54,7 +54,8 @@ async def recover(
     """Find out where you were, after a crash, a restart, or when you have lost track.
 
     Without arguments: the work that you hold (not over HTTP, where nobody can tell who you are), and what others have begun and nobody
-    holds. With a handoff: take that one, whoever began it. Go on from its state: what was done until then is done.
+    holds. With a handoff: take that one, whoever began it. Go on from its state: what was done until then is done. effects and approvals tell
+    what was under way beside it.
     """
     record = bridge_of(call).record
     if handle is not None:

@@ -21,8 +21,8 @@ from .server import Server
 
 Refuse = Callable[[JSONRPCError], Awaitable[None]]
 
-MAX_MESSAGES_READ = 4
-"""Ahead of what is being answered."""
+MAX_LINES_AHEAD = 4
+"""So many are read before somebody takes them."""
 
 
 async def serve_stdio(server: Server, *, until: asyncio.Event | None = None) -> None:
@@ -53,7 +53,8 @@ class Lines:
 
     def __init__(self, descriptor: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._lines: asyncio.Queue[bytes] = asyncio.Queue(MAX_MESSAGES_READ)
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._room = threading.Semaphore(MAX_LINES_AHEAD)
         self._over = asyncio.Event()
         # Not sys.stdin, which the interpreter would wait for at its end.
         self._file = os.fdopen(os.dup(descriptor), "rb")
@@ -66,6 +67,7 @@ class Lines:
     async def messages(self, refuse: Refuse) -> AsyncIterator[str]:
         """Every line that is a message; the others are refused."""
         while line := await self._next():
+            self._room.release()
             if not line.strip():
                 continue
             error = refusal(line)
@@ -80,20 +82,23 @@ class Lines:
         over = asyncio.ensure_future(self._over.wait())
         try:
             await asyncio.wait((line, over), return_when=asyncio.FIRST_COMPLETED)
-            return line.result() if line.done() else b""
+            return line.result() if line.done() and not self._over.is_set() else b""
         finally:
             line.cancel()
             over.cancel()
 
     def _read(self) -> None:
-        try:
-            while True:
+        line = b"?"
+        while line:
+            self._room.acquire()
+            try:
                 line = self._file.readline()
-                asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
-                if not line:
-                    return
-        except (OSError, RuntimeError):  # It can't be read, or the loop is closed.
-            return
+            except OSError:
+                line = b""
+            try:
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            except RuntimeError:  # The loop is closed.
+                return
 
 
 def refusal(line: bytes) -> JSONRPCError | None:

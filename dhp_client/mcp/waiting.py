@@ -5,6 +5,7 @@ calls again.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from typing import Annotated, TypeVar
 
@@ -35,6 +36,7 @@ async def with_progress(call: Call, wait_ms: int, what: str, waiting: Awaitable[
 
 async def _tell(call: Call, wait_ms: int, what: str) -> None:
     began_ms = monotonic_ms()
-    while True:
-        await asyncio.sleep(PROGRESS_EVERY_MS / 1000)
-        await call.report_progress(min(monotonic_ms() - began_ms, wait_ms), wait_ms, what)
+    with contextlib.suppress(Exception):  # Whoever isn't there to hear it doesn't miss it.
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY_MS / 1000)
+            await call.report_progress(min(monotonic_ms() - began_ms, wait_ms), wait_ms, what)

@@ -80,6 +80,7 @@ def install(
         if root is None and not no_start:
             installing.check_possible(plan, systemctl)
         if no_socket and root is None and not no_start:  # One from before would hold the addresses.
+            files.refuse_changed(map(Path, units.files_of(plan)), force=force, todo=files.REPLACE)
             for line in installing.stop_and_remove([plan.units / units.SOCKET], systemctl, force=force):
                 click.echo(line)
         for line in installing.write(plan, root or Path("/"), force=force):
@@ -101,6 +102,8 @@ def install(
     )
     if for_user:
         click.echo("`loginctl enable-linger` lets it run while you aren't logged in.")
+    elif no_socket:
+        click.echo("Its unix socket is for root and the user dhpd: a socket unit would let in the group.")
     else:
         click.echo("Who is in the group dhpd may use it, as admin: `usermod --append --groups dhpd NAME`.")
 

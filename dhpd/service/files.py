@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MODE = 0o644
+REPLACE = "look at it, and add --force to replace it. What should stay belongs into `systemctl edit dhpd.service`."
+REMOVE = "look at it, and add --force to remove it."
 _MARK = re.compile(
     r"\A# Written by dhpd \S+ \(`dhpd service install` replaces it unless it was changed: ([0-9a-f]{16})\)\n"
 )
@@ -42,11 +44,7 @@ def is_unchanged(path: Path) -> bool:
 
 def write_all(texts: dict[Path, str], *, force: bool) -> list[Path]:
     """Writes each file that doesn't stand there like that, and gives those; raises `Changed` and writes none unless `force`."""
-    _check(
-        texts,
-        force,
-        "look at it, and add --force to replace it. What should stay belongs into `systemctl edit dhpd.service`.",
-    )
+    refuse_changed(texts, force=force, todo=REPLACE)
     written = [path for path, text in texts.items() if not path.exists() or path.read_bytes() != text.encode()]
     for path in written:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -57,7 +55,7 @@ def write_all(texts: dict[Path, str], *, force: bool) -> list[Path]:
 def remove_all(paths: Iterable[Path], *, force: bool) -> list[Path]:
     """Removes those that are there, and gives them; raises `Changed` and removes none unless `force`."""
     there = [path for path in paths if path.exists()]
-    _check(there, force, "look at it, and add --force to remove it.")
+    refuse_changed(there, force=force, todo=REMOVE)
     for path in there:
         path.unlink()
     return there
@@ -76,7 +74,8 @@ def replace(path: Path, text: str, mode: int) -> None:
         raise
 
 
-def _check(paths: Iterable[Path], force: bool, todo: str) -> None:
+def refuse_changed(paths: Iterable[Path], *, force: bool, todo: str) -> None:
+    """Raises `Changed` for those that somebody has changed; `todo` says what to do about them."""
     changed = [path for path in paths if not is_unchanged(path)]
     if changed and not force:
         raise Changed(changed, todo)

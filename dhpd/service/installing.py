@@ -28,11 +28,12 @@ def check_addresses(plan: units.Plan, root: Path, asked: Sequence[str]) -> None:
 
     texts = [text.replace("%t", str(runtime_folder())) for text in plan.listen]
     file = under(root, plan.config)
-    config = load_config(file if file.exists() else None, {}, {"listen": texts})
+    there = os.path.exists(file)
+    config = load_config(file if there else None, {}, {"listen": texts})
     addresses_of(config, Path(plan.data))
-    if file.exists() and not plan.with_socket:
-        there = load_config(file, {}, {}).listen
-        if there is None or (asked and list(asked) != there):
+    if there and not plan.with_socket:
+        before = load_config(file, {}, {}).listen
+        if before is None or (asked and list(asked) != before):
             wanted = units.listen_setting(plan.listen)
             raise ConfigError(
                 f"{file} is there already, and is kept: put `{wanted}` into it, and run this again without --listen."
@@ -100,9 +101,7 @@ def start(plan: units.Plan, systemctl: Systemctl) -> None:
 def stop_and_remove(unit_files: Iterable[PurePosixPath], systemctl: Systemctl, *, force: bool) -> Iterator[str]:
     """Stops the service and removes its files, a line for each; raises `files.Changed`, before anything is done."""
     there = [Path(path) for path in unit_files if Path(path).exists()]
-    changed = [path for path in there if not files.is_unchanged(path)]
-    if changed and not force:
-        raise files.Changed(changed, "look at it, and add --force to remove it.")
+    files.refuse_changed(there, force=force, todo=files.REMOVE)
     names = [path.name for path in there if path.name in (units.SOCKET, units.SERVICE)]
     if names:
         systemctl.ask("disable", "--now", *names)
@@ -116,13 +115,14 @@ def what_is_kept(plan: units.Plan) -> str:
     """Where the settings and the store are left, in a sentence or two."""
     config = Path(plan.config)
     try:
-        data = load_config(config, {}, {}).data if config.exists() else str(plan.data)
+        data = load_config(config, {}, {}).data
     except ConfigError:
         data = str(plan.data)
-    kept = [str(path) for path in (config.parent, Path(data)) if path.exists()]
+    kept = [str(path) for path in (config.parent, Path(data)) if os.path.exists(path)]
     if not kept:
         return "Nothing of it is left."
-    return f"Kept: {' and '.join(kept)}. The store is in {data}: `dhpd service install` goes on with it. Delete it only if nobody needs that work."
+    mode = " --user" if plan.for_user else ""
+    return f"Kept: {' and '.join(kept)}. The store is in {data}: `dhpd service install{mode}` goes on with it. Delete it only if nobody needs that work."
 
 
 def under(root: Path, path: PurePosixPath) -> Path:

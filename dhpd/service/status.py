@@ -25,6 +25,11 @@ _WANTED = (
     *("LoadState", "FragmentPath", "UnitFileState", "ActiveState", "SubState"),
     *("MainPID", "NRestarts", "StatusText", "Result", "ExecMainStatus"),
 )
+_ENDS = {
+    "exit-code, 1": "the store, the directory or an address can't be used",
+    "exit-code, 2": "a setting can't be used",
+    "watchdog, 6": "it stood still, and the watchdog ended it",
+}
 _ASK = b'{"op":"health"}\n'
 
 
@@ -89,7 +94,8 @@ def look(plan: units.Plan, systemctl: Systemctl) -> Status:
     if found["ActiveState"] != "active":
         status.code = STOPPED
         failed = found["Result"] not in ("", "success")
-        why = f" It ended: {found['Result']}, {found['ExecMainStatus']}." if failed else ""
+        ended = f"{found['Result']}, {found['ExecMainStatus']}"
+        why = f" It ended: {_ENDS.get(ended, ended)}." if failed else ""
         status.todo = (
             f"`systemctl{mode} start dhpd` starts it.{why} `journalctl{mode} --unit dhpd` tells why it doesn't run."
         )

@@ -1,8 +1,7 @@
 """What a worker asks a person is told as input required; who may answer, and how, is the server's and the daemon's to say."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,36 +16,11 @@ from google.protobuf.json_format import MessageToDict
 
 import dhp_client
 from dhp_client.persons import approver_beside
-from dhpd.token_file import add_token
-from tests.support.daemon_process import DaemonProcess
 
 from .bridging import Bridged, bridged, sending, state, text, told
+from .conftest import Guarded
 
 DETAILS = {"to": "Ada", "usd": 900}
-
-
-class Guarded:
-    """A daemon that asks for tokens, and files with one of the bridge's and one of an approver's."""
-
-    def __init__(self, folder: Path) -> None:
-        tokens = folder / "tokens.toml"
-        self.bridge = self._token(tokens, "bridge", ["dispatcher"])
-        self.worker = self._token(tokens, "worker", ["worker"])
-        self.person = self._token(tokens, "ada", ["approver"])
-        self.daemon = DaemonProcess(folder / "data", arguments=["--tokens", str(tokens)])
-
-    @staticmethod
-    def _token(tokens: Path, name: str, roles: Any) -> Path:
-        file = tokens.parent / f"{name}.token"
-        file.write_text(add_token(tokens, name, roles))
-        return file
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    made = Guarded(tmp_path_factory.mktemp("guarded"))
-    with made.daemon:
-        yield made
 
 
 @contextlib.asynccontextmanager

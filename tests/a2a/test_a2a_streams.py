@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from a2a.types import StreamResponse, SubscribeToTaskRequest
 
 import dhp_client
 from dhp_client import WatchEvent
+from dhp_client.a2a import application
 from dhp_client.a2a.bridge import Bridge
 from dhp_client.a2a.following import follow
 from tests.client.waiting import until_async
@@ -23,6 +25,8 @@ from tests.support.client_worker import ClientWorker
 from tests.support.daemon_process import DaemonProcess
 
 from .bridging import bridged, sending, state, told
+
+TOKEN = "a-token-of-the-callers"
 
 
 async def until_told(stream: AsyncIterator[StreamResponse], wanted: tuple[str, Any]) -> list[tuple[str, Any]]:
@@ -63,9 +67,12 @@ async def test_a_worker_is_killed_and_another_goes_on_in_one_unbroken_stream(
 
 
 @pytest.fixture
-def server(daemon: DaemonProcess, kind: str) -> Iterator[Any]:
-    """Starts `dhp a2a`, in a process of its own, for that test's kind; again on the same port where one is given."""
+def server(daemon: DaemonProcess, kind: str, tmp_path: Path) -> Iterator[Any]:
+    """Starts `dhp a2a`, in a process of its own, for that test's kind and for `TOKEN`; on that port where one is given."""
     processes = []
+    token_file = tmp_path / "token"
+    token_file.touch(0o600)
+    token_file.write_text(TOKEN)
 
     def start(port: int = 0) -> tuple[subprocess.Popen[str], str]:
         command = [
@@ -79,7 +86,8 @@ def server(daemon: DaemonProcess, kind: str) -> Iterator[Any]:
             f"127.0.0.1:{port}",
             "--json",
         ]
-        process = subprocess.Popen([*command, "--connect", daemon.address], stdout=subprocess.PIPE, text=True)
+        command += ["--connect", daemon.address, "--http-token-file", str(token_file)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         processes.append(process)
         assert process.stdout is not None
         return process, json.loads(process.stdout.readline())["url"]
@@ -95,7 +103,11 @@ async def test_the_bridge_is_killed_and_who_subscribes_again_has_missed_nothing(
 ) -> None:
     process, url = await asyncio.to_thread(server)
     async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
-        agent = await create_client(url, ClientConfig(httpx_client=http))
+        agent = await create_client(
+            url, ClientConfig(httpx_client=http)
+        )  # Its card asks for no token, but says that one is wanted.
+        assert (await http.post(url, json={})).status_code == 401
+        http.headers["Authorization"] = f"Bearer {TOKEN}"
         stream = agent.send_message(sending({"n": 1}))
         task_id = (await anext(stream)).task.id
         async with client.claim(kinds=kind, wait_ms=10_000) as task:
@@ -105,7 +117,7 @@ async def test_the_bridge_is_killed_and_who_subscribes_again_has_missed_nothing(
             with pytest.raises(A2AClientError):
                 await anext(stream)
             await task.checkpoint("meanwhile")
-            _, again = await asyncio.to_thread(server, int(url.rpartition(":")[2]))
+            restarted, again = await asyncio.to_thread(server, int(url.rpartition(":")[2]))
             assert again == url
             stream = agent.subscribe(SubscribeToTaskRequest(id=task_id))
             taken_up = await anext(stream)
@@ -118,6 +130,8 @@ async def test_the_bridge_is_killed_and_who_subscribes_again_has_missed_nothing(
             ("artifact", [1]),
             ("COMPLETED", "completed"),
         ]
+    restarted.terminate()
+    assert await asyncio.to_thread(restarted.wait) == 0
 
 
 async def test_a_stop_of_the_bridge_cuts_streams_and_leaves_the_work_alone(
@@ -138,10 +152,10 @@ async def test_readers_that_go_or_do_not_read_leave_no_watch_behind(client: dhp_
     async def connections() -> int:
         return (await client.stats()).connections
 
-    alone = await connections()
+    await until_async(lambda: _is(connections(), 1), "this client, and nothing that an earlier test has left")
     held = await client.dispatch(kind, {})
     async with client.claim(held.handoff), bridged(client, kind) as bridge:
-        before = alone + 1  # What keeps leases alive.
+        before = 2  # With what keeps leases alive.
         await until_async(lambda: _is(connections(), before))
         streams = [bridge.agent.send_message(sending({"n": n})) for n in range(3)]
         task_ids = [(await anext(stream)).task.id for stream in streams]
@@ -163,6 +177,26 @@ async def test_readers_that_go_or_do_not_read_leave_no_watch_behind(client: dhp_
 
 async def _is(found: Any, wanted: int) -> bool:
     return await found == wanted
+
+
+async def test_a_stream_on_which_nothing_happens_is_not_silent(
+    client: dhp_client.Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with httpx.AsyncClient(trust_env=False) as usual:
+        patience_s = usual.timeout.read
+    assert patience_s is not None
+    assert patience_s > application.PING_EVERY_S, "which is the SDK's client's, unless it is given another one"
+    monkeypatch.setattr(application, "PING_EVERY_S", 0.05)
+    async with bridged(client, kind) as bridge:
+        sent = await bridge.send(sending("x", at_once=True))
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": sent.id}}
+        headers = {"A2A-Version": "1.0"}
+        async with bridge.http.stream("POST", bridge.url, json=body, headers=headers) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith(":"):
+                    break
+            else:
+                raise AssertionError("the stream has ended")
 
 
 class Lagging:

@@ -45,7 +45,8 @@ async def test_who_waits_gets_the_result_and_the_worker_what_was_sent(client: dh
         (artifact,) = done.artifacts
         assert artifact.artifact_id == "result"
         assert artifact.parts[0].text == '{"cost": 120.5, "big": 1152921504606846976}', "which a double wouldn't hold"
-        assert done == await bridge.agent.get_task(GetTaskRequest(id=done.id))
+        again = await bridge.agent.get_task(GetTaskRequest(id=done.id))
+        assert (again.status.state, again.artifacts) == (done.status.state, done.artifacts)
 
 
 async def test_a_message_that_is_sent_twice_is_one_task_and_sending_at_once_does_not_wait(
@@ -100,6 +101,31 @@ async def test_why_a_task_failed_is_told_and_every_attempt_before(client: dhp_cl
         assert text(updates[-1]) == text(await bridge.agent.get_task(GetTaskRequest(id=task_id)))
         assert "max_attempts" in text(updates[-1])
         assert len({update.status.message.message_id for update in updates}) == len(updates)
+
+
+async def test_what_a_caller_was_shown_the_end_of_need_not_be_kept_for_ever(
+    client: dhp_client.Client, kind: str
+) -> None:
+    elsewhere = await client.dispatch(kind, {"by": "somebody else"})
+    async with bridged(client, kind) as bridge:
+        sent = [await bridge.send(sending({"n": n}, at_once=True)) for n in range(2)]
+        stream = bridge.agent.subscribe(SubscribeToTaskRequest(id=sent[0].id))
+        await anext(stream)
+        task_ids = [sent[0].id, sent[1].id, elsewhere.handoff]
+        for task_id in task_ids:
+            async with client.claim(task_id) as task:
+                await task.complete(None)
+        await bridge.agent.list_tasks(ListTasksRequest())
+        assert [(await client.status(task_id)).acked for task_id in task_ids[1:]] == [False, False]
+        assert [told(update)[0] async for update in stream][-2:] == ["artifact", "COMPLETED"]
+        for task_id in task_ids[1:]:
+            await bridge.agent.get_task(GetTaskRequest(id=task_id))
+        await until_async(lambda: _acked(client, task_ids[0]))
+        assert [(await client.status(task_id)).acked for task_id in task_ids] == [True, True, False]
+
+
+async def _acked(client: dhp_client.Client, task_id: str) -> bool:
+    return (await client.status(task_id)).acked
 
 
 async def test_a_task_is_cancelled_once_and_its_stream_ends(client: dhp_client.Client, kind: str) -> None:
@@ -166,6 +192,8 @@ async def test_tasks_are_listed_page_by_page_the_one_that_changed_last_first(
         assert await listed(status=TaskState.TASK_STATE_REJECTED) == []
         since = page.tasks[1].status.timestamp
         assert await listed(status_timestamp_after=since) == [sent[0], sent[1]]
+        since.nanos = 0
+        assert set(await listed(status_timestamp_after=since)) >= {sent[0], sent[1]}
         for wrong in ({"page_size": 101}, {"page_size": 0}, {"page_token": "abc"}, {"history_length": -1}):
             with pytest.raises(InvalidParamsError):
                 await listed(**wrong)
@@ -196,6 +224,29 @@ async def test_what_cannot_be_taken_in_is_told(client: dhp_client.Client, kind: 
             answer = await bridge.rpc("SendMessage", message={"messageId": "m", "role": "ROLE_USER", "parts": parts})
             assert answer["code"] == -32602, answer
         assert (await client.list(kind=kind)).handoffs == []
+
+
+NO_REQUESTS = (
+    (b"", -32700),
+    (b"{", -32700),
+    (b"[]", -32600),
+    (b"1", -32600),
+    (b'{"jsonrpc":"1.0","id":1,"method":"GetTask"}', -32600),
+    (b'{"jsonrpc":"2.0","id":1,"method":"NoSuchMethod"}', -32601),
+    (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}}', -32602),
+    (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[1]}', -32602),
+    (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":{"a":1}}}', -32602),
+    (b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":' + b'{"a":' * 500 + b"1" + b"}" * 501, -32602),
+    (b"\xff" * 9, -32603),
+)
+
+
+async def test_what_is_no_request_is_told(client: dhp_client.Client, kind: str) -> None:
+    async with bridged(client, kind) as bridge:
+        for sent, code in NO_REQUESTS:
+            answer = await bridge.http.post(bridge.url, content=sent, headers={"A2A-Version": "1.0"})
+            assert answer.status_code == 200, sent
+            assert answer.json()["error"]["code"] == code, (sent, answer.text)
 
 
 async def test_push_notifications_and_a_second_card_are_refused_as_unsupported(

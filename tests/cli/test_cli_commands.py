@@ -135,6 +135,7 @@ def test_list_is_a_table_or_lines_of_json(dhp: Dhp) -> None:
     assert table[0].split() == ["HANDOFF", "KIND", "STATUS", "HOLDER", "SEQ", "FAILURES", "UPDATED"]
     assert [line.split()[0] for line in table[1:]] == [handoff[:12] for handoff in ids]
     assert [row["handoff"] for row in dhp("list", "--kind", "cli.list", "--json").json_lines] == ids
+    assert [row["handoff"] for row in dhp("list", "--kind", "cli.list", "--newest", "--json").json_lines] == ids[::-1]
     assert [row["handoff"] for row in dhp("list", "--label", "n=1", "--json").json_lines] == ids[1:2]
     assert dhp("list", "--kind", "cli.list", "--status", "dead", "--json").out == ""
 

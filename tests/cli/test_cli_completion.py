@@ -39,7 +39,7 @@ def offered(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> Offered:
 
 
 def test_commands_options_and_choices_are_completed(offered: Offered) -> None:
-    assert offered("dhp stat") == ["plain,state", "plain,stats", "plain,status"]
+    assert offered("dhp redr") == ["plain,redrive"]
     assert offered("dhp top --int") == ["plain,--interval-ms"]
     assert offered("dhp list --status=pe") == ["plain,pending"]
     assert offered("dhp completion z") == ["plain,zsh"]

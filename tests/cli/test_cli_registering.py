@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import tomllib
 from pathlib import Path
@@ -17,6 +18,8 @@ from dhp_client.mcp.registering import files, json_text, toml_text
 from dhp_client.mcp.registering.agents import AGENTS, Format, Machine, file_of
 from dhp_client.mcp.registering.entries import Command, entered, is_entered, removed, snippet
 from dhp_client.mcp.registering.refusals import NotChanged
+
+from ..pages.blocks import block
 
 AGENT = {agent.name: agent for agent in AGENTS}
 COMMAND = Command("/opt/dhp bin/dhp", ["mcp", "--connect", '/home/a"b/.dhp'])
@@ -149,7 +152,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.dictionaries(
         st.sampled_from(["mcpServers", "a", "dhp", ""]), st.dictionaries(st.text(max_size=4), JSON, max_size=3)
@@ -249,7 +252,7 @@ def test_an_agent_is_also_found_by_its_program(home: Path, register: Run, tmp_pa
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert told(register("--list", "--json")[1])["claude-code"]["found"]
-    assert register()[0] == 0
+    assert exit_code(shlex.split(block("docs/mcp.md", "One line to register", "sh"))[1:]) == 0
     assert json.loads((home / ".claude.json").read_text())["mcpServers"]["dhp"]["type"] == "stdio"
 
 

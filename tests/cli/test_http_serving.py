@@ -10,6 +10,8 @@ from typing import Any
 import click
 import pytest
 
+from dhp_client import http_guard
+from dhp_client.cli import http_serving
 from dhp_client.cli.http_serving import HttpListener, HttpPlace, http_place
 from dhp_client.exceptions import TokenUnreadable
 from dhp_client.http_guard import bearer_tokens_in
@@ -183,22 +185,27 @@ def test_a_token_file_that_is_missing_is_told(tmp_path: Path) -> None:
         bearer_tokens_in(tmp_path / "none")
 
 
-async def test_a_body_that_is_too_long_is_refused_whether_it_says_so_or_not() -> None:
+async def test_a_body_that_is_too_long_is_refused_whether_it_says_so_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as app:
-        assert (await app.ask(content_length=str(9 * 1024 * 1024)))[0] == 413
+        monkeypatch.setattr(http_guard, "DISCARDED_WITHIN_S", 0.01)
+        for announced in (str(9 * 1024 * 1024), "9" * 19):
+            assert (await app.ask(content_length=announced))[0] == 413
+        monkeypatch.setattr(http_guard, "DISCARDED_WITHIN_S", 30)
         reader, writer = await app.open()
         writer.write(request("/", {"host": "localhost", "transfer-encoding": "chunked"}))
         with contextlib.suppress(ConnectionError):
             for _ in range(9):
                 writer.write(b"100000\r\n" + bytes(0x100000) + b"\r\n")
                 await writer.drain()
+            writer.write(b"0\r\n\r\n")
         assert parsed(await reader.read())[0] == 413
         writer.close()
 
 
 async def test_a_stop_cuts_streams_answers_what_hangs_and_lets_the_rest_finish(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(http_serving, "GRACE_S", 30)
     async with served() as app:
         stream, stream_writer = await app.open()
         stream_writer.write(request("/stream", {"host": "localhost"}))
@@ -211,6 +218,7 @@ async def test_a_stop_cuts_streams_answers_what_hangs_and_lets_the_rest_finish(
         app.go_on.set()
         assert (await finishing)[0] == 200
         stream_writer.close()
+    monkeypatch.setattr(http_serving, "GRACE_S", 0.05)
     async with served() as app:
         hanging = asyncio.create_task(app.ask("/slow"))
         await app.reached.wait()

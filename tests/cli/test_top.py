@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import click
@@ -72,6 +72,7 @@ async def test_little_is_asked_for_however_much_there_is(
 ) -> None:
     monkeypatch.setattr(gathering, "LEASES_AT_MOST", 3)
     monkeypatch.setattr(gathering, "OTHERS_AT_MOST", 2)
+    monkeypatch.setattr(gathering, "PAGE", 2)
     async with dhp_client.connect(daemon.address) as client:
         works = await asyncio.gather(*(client.dispatch("top.much", {"n": n}) for n in range(12)))
         held = [await client.claim(works[n].handoff) for n in range(4)]
@@ -92,12 +93,18 @@ async def test_little_is_asked_for_however_much_there_is(
 
 async def test_a_rare_kind_is_looked_for_behind_pages_without_it() -> None:
     class Pages:
+        """Each page has one look-up's worth behind it; only the third has what is wanted."""
+
         async def list(self, *, after: int, **_: Any) -> Any:
             handoffs = ["found"] if after == 2 else []
-            return type("Page", (), {"handoffs": handoffs, "next": after + 1})()
+            return SimpleNamespace(handoffs=handoffs, next=after + 1 if after < self.last else None)
 
-    found = await gathering._listed(Pages(), "pending", "rare", 5, newest_first=False)  # type: ignore[arg-type]
-    assert (found.handoffs, found.more) == (["found"], True)
+        def __init__(self, last: int) -> None:
+            self.last = last
+
+    for last, wanted in ((2, (["found"], False)), (100, (["found"], True)), (1, ([], False))):
+        found = await gathering._listed(Pages(last), "pending", "rare", 5, newest_first=False)  # type: ignore[arg-type]
+        assert (found.handoffs, found.more) == wanted
 
 
 @pytest.mark.parametrize("how", ["no rich", "a dumb terminal", "json"])
@@ -185,7 +192,7 @@ class Screen:
 
 @contextlib.contextmanager
 def top_on_a_screen(daemon: DaemonProcess) -> Iterator[Screen]:
-    screen = Screen("--connect", daemon.address, "top", "--interval-ms", "100", width=100, height=30)
+    screen = Screen("--connect", daemon.address, "top", "--interval-ms", "250", width=100, height=30)
     try:
         yield screen
     finally:

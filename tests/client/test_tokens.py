@@ -168,10 +168,11 @@ async def test_the_token_is_shown_nowhere(guarded: Guarded, caplog: pytest.LogCa
     connecting = dhp_client.connect(guarded.address, token=guarded.worker)
     client = await connecting
     session = client._session
-    shown: list[Any] = [connecting, client, session, session.connection, session.keepalive, session.keepalive._hello]
+    shown: list[Any] = [connecting, client, session, session.connection]
     handoff = (await client.dispatch("work", {})).handoff
     task = await client.claim(handoff)
-    shown.append(task)
+    assert session.keepalive is not None
+    shown += [task, session.keepalive, session.keepalive._hello]
     guarded.take_out("worker")
     with pytest.raises((Unauthenticated, Forbidden)) as refused:
         await client.claim(kinds="nothing", wait_ms=NEVER_MS)

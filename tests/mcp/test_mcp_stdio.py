@@ -9,12 +9,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.types import JSONRPCError
 
 import dhp_client
+from dhp_client.mcp.stdio import Lines
 from tests.client.waiting import until_async
 from tests.support.daemon_process import DaemonProcess
 
 DHP = str(Path(sys.executable).with_name("dhp"))
+
+
+async def test_reading_ends_with_the_input_or_when_it_is_told_to() -> None:
+    refused: list[JSONRPCError] = []
+
+    async def refuse(error: JSONRPCError) -> None:
+        refused.append(error)
+
+    for ends_itself in (True, False):
+        reading, writing = os.pipe()
+        lines = Lines(reading)
+        os.write(writing, b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n\nno message\n')
+        messages = lines.messages(refuse)
+        assert "ping" in await anext(messages)
+        if ends_itself:
+            os.close(writing)
+        else:
+            lines.end()  # While its thread still reads.
+        assert [message async for message in messages] == []
+        if not ends_itself:
+            os.close(writing)
+        os.close(reading)
+    assert refused[0].id is None
 
 
 class Host:

@@ -144,6 +144,23 @@ async def test_waiting_ends_within_a_call_and_says_so(agent_of: Serving, other: 
         assert (await agent.claim(handoff=handoff, wait_ms=600_000_000))["handoff"] == handoff
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_who_waits_hears_that_it_goes_on(
+    agent_of: Serving, other: dhp_client.Client, kind: str, mode: str
+) -> None:
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+        await other.dispatch(kind, {})
+
+    async with agent_of(mode) as agent:
+        arguments = {"kinds": [kind], "wait_ms": 20_000}
+        found = await agent.client.call_tool("claim", arguments, progress_callback=hear)
+        assert found.structured_content["work"]["kind"] == kind
+    assert heard[0] == "waiting for work"
+
+
 async def test_a_child_belongs_to_the_work_that_asked_for_it(agent_of: Serving, kind: str) -> None:
     async with agent_of() as agent:
         parent = (await agent.call("dispatch", kind=kind, inputs={}, budget={"max_steps": 2}))["handoff"]

@@ -87,7 +87,7 @@ def test_live_work_is_taken_along_once_with_all_that_it_has(
         with dhp_client.sync.connect("./ours") as client:
             (work,) = client.list().handoffs
             assert (work.kind, work.status, work.failures, work.steps, work.usd) == ("count", "pending", 0, 3, 0.25)
-            assert work.budget["max_usd"] == 1.0
+            assert (work.budget["max_usd"], work.budget["max_attempts"], work.budget["max_stalls"]) == (1.0, 6, 3)
             with client.claim(work.handoff) as task:
                 assert (task.inputs, task.state) == ({"to": 6}, {"n": 3})
                 assert task.effect("mail", lambda key: {"sent": "again"}) == {"sent": True}

@@ -20,7 +20,8 @@ CLAIMS = {
 BUT = "but"
 """Given by name: all but those of that section."""
 
-LINKING = (*PAGES, "CHANGELOG.md", "protocol/SPEC.md")
+SKILLS = [str(page.relative_to(ROOT)) for page in (ROOT / "dhp_client").glob("**/*.md")]
+LINKING = (*PAGES, *SKILLS, "CHANGELOG.md", "protocol/SPEC.md")
 
 
 def claims() -> Iterator[dict[str, object]]:

@@ -64,17 +64,6 @@ def test_it_tells_that_it_is_ready_alive_reloading_and_stopping(tmp_path: Path) 
             assert "Traceback" not in daemon.stderr
 
 
-def test_a_hang_up_without_anything_to_reload_ends_no_service(tmp_path: Path) -> None:
-    with (
-        ManagerSocket(tmp_path / "manager", watchdog_ms=60_000) as manager,
-        DaemonProcess(tmp_path / "data", listen=(f"unix:{tmp_path}/s",), env=manager.env) as daemon,
-    ):
-        manager.until("READY")
-        os.kill(daemon.pid, signal.SIGHUP)
-        manager.until("RELOADING")
-        manager.until("READY")
-
-
 def test_the_managers_variables_are_taken_out_of_the_environment() -> None:
     environment = {"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid()), "A": "b"}
     manager = Manager.taken_from(environment)

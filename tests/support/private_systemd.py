@@ -1,7 +1,7 @@
 """A systemd of the test's own, as process 1 of a container made by hand: it manages nothing but what a test puts there.
 
-Owns the container: namespaces for mounts, processes, the network and more, with its own /run, /etc, /var/lib and /opt, the last with
-a dhpd that every user can run. Nothing of it outlives `close`, however the test ends. Needs root and `TOOLS`.
+Owns the container: namespaces for mounts, processes, the network and more, with its own /run, /etc, /var/lib, /opt and temporary
+directories; in /opt is a dhpd that every user can run. Nothing of it outlives `close`, however the test ends. Needs root and `TOOLS`.
 """
 
 import contextlib
@@ -39,7 +39,8 @@ printf "[Manager]\nDefaultEnvironment=LD_LIBRARY_PATH=/opt/python/lib\n" > /run/
 mount --bind /run/etc /etc
 mount -t tmpfs -o mode=755 tmpfs /var/lib
 mount -t tmpfs -o mode=755 tmpfs /opt
-mkdir /opt/python /opt/packages /opt/checkout
+mkdir /opt/python /opt/packages /opt/checkout /run/of-the-test
+mount --bind "$FOLDER" /run/of-the-test
 mount --bind "$PYTHON_PREFIX" /opt/python
 mount --bind "$PACKAGES" /opt/packages
 mount --bind "$CHECKOUT" /opt/checkout
@@ -50,7 +51,9 @@ for name in dhpd dhp; do
     printf "#!/opt/dhpd/bin/python3\nfrom $module import main\nmain()\n" > /opt/dhpd/bin/$name
     chmod 755 /opt/dhpd/bin/$name
 done
-export container=private SYSTEMD_UNIT_PATH=/etc/systemd/system:"$UNITS"
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mount -t tmpfs -o mode=1777 tmpfs /var/tmp
+export container=private NOTIFY_SOCKET=/run/of-the-test/booted SYSTEMD_UNIT_PATH=/etc/systemd/system:/run/of-the-test/units
 exec "$SYSTEMD" --system --unit=multi-user.target --log-target=null --show-status=no --crash-reboot=no
 '
 """
@@ -90,11 +93,10 @@ class PrivateSystemd:
             "PYTHON_PREFIX": sys.base_prefix,
             "PACKAGES": site.getsitepackages()[0],
             "CHECKOUT": str(CHECKOUT),
-            "UNITS": str(units),
+            "FOLDER": str(self._folder),
             "SYSTEMD": str(SYSTEMD),
         }
         with ManagerSocket(self._folder / "booted", watchdog_ms=0) as booted:
-            environment["NOTIFY_SOCKET"] = booted.env["NOTIFY_SOCKET"]
             self._process = subprocess.Popen(["sh", "-c", _BOOT], env=environment, stdin=subprocess.DEVNULL)
             try:
                 booted.until("READY")

@@ -17,7 +17,10 @@ LEASES_AT_MOST = 200
 OTHERS_AT_MOST = 25
 """Of each status but `running`. A page's item costs the daemon some 60 µs."""
 
-PAGES_AT_MOST = 5
+PAGE = 50
+"""Several short pages hold up the daemon's other callers less than a long one."""
+
+EMPTY_PAGES_AT_MOST = 5
 """So many pages are gone through for the handoffs of one kind, where the first ones hold none: 100,000 handoffs."""
 
 
@@ -83,13 +86,17 @@ async def facts(client: Client, kind: str | None) -> Facts:
 
 
 async def _listed(client: Client, status: str, kind: str | None, limit: int, *, newest_first: bool) -> Listed:
+    found: list[StatusReply] = []
     after: int | None = 0
-    for _ in range(PAGES_AT_MOST):
-        page = await client.list(status=status, kind=kind, limit=limit, after=after or 0, newest_first=newest_first)
+    empty_pages = 0
+    while after is not None and len(found) < limit and empty_pages < EMPTY_PAGES_AT_MOST:
+        page = await client.list(
+            status=status, kind=kind, limit=min(limit - len(found), PAGE), after=after, newest_first=newest_first
+        )
+        found += page.handoffs
+        empty_pages += not page.handoffs
         after = page.next
-        if page.handoffs or after is None:
-            return Listed(page.handoffs, after is not None)
-    return Listed(more=True)
+    return Listed(found, after is not None)
 
 
 async def _asked(client: Client, kind: str | None) -> tuple[list[Asked], bool]:
