@@ -192,7 +192,7 @@ class Screen:
 
 @contextlib.contextmanager
 def top_on_a_screen(daemon: DaemonProcess) -> Iterator[Screen]:
-    screen = Screen("--connect", daemon.address, "top", "--interval-ms", "100", width=100, height=30)
+    screen = Screen("--connect", daemon.address, "top", "--interval-ms", "250", width=100, height=30)
     try:
         yield screen
     finally:
