@@ -142,6 +142,7 @@ class Program:
         self._drained.set()
         await self._sweeping
         self._process.wait()
+        _reap_adopted()
         if self._reading is not None:
             self._reading.close()
         if self._writing is not None and (self._writing.get_write_buffer_size() or not self._writing.is_closing()):
@@ -187,6 +188,13 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> tuple["sub
         os.close(watched)
         os.close(refusal)
     return process, lifeline, told
+
+
+def _reap_adopted() -> None:
+    """The first process of a container is given everybody's orphans, the guard's watcher among them, and is to ask after them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.getpid() == 1 and os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _all_of(told: int) -> bytes:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -57,9 +57,11 @@ def run(
     return run
 
 
-def begin(daemon: DaemonProcess, *arguments: str, **settings: Any) -> "subprocess.Popen[str]":
-    """Starts `dhp run` in a process of its own."""
-    command = [sys.executable, "-m", "dhp_client.cli", "run", "--connect", daemon.address, *arguments]
+def begin(
+    daemon: DaemonProcess, *arguments: str, wrapper: Sequence[str] = (), **settings: Any
+) -> "subprocess.Popen[str]":
+    """Starts `dhp run` in a process of its own; `wrapper` is a command that becomes the one that follows it."""
+    command = [*wrapper, sys.executable, "-m", "dhp_client.cli", "run", "--connect", daemon.address, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings)
 
 
@@ -275,6 +277,21 @@ def test_what_a_program_leaves_running_is_ended_with_it(
     ran = run("--kind", kind, "--once", "sh", "-c", script)
     assert ran.code == 0
     assert [is_alive(int(pid)) for pid in ran.out.split()] == [False, False]
+
+
+def test_as_the_first_process_of_a_container_it_leaves_no_zombies(
+    daemon: DaemonProcess, client: Client, kind: str, ended: list["subprocess.Popen[str]"]
+) -> None:
+    first_process = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if subprocess.run([*first_process, "true"], capture_output=True).returncode:
+        pytest.skip("no namespace of processes is to be had")
+    for number in range(3):
+        client.dispatch(kind, {"n": number})
+    script = """cat /proc/[0-9]*/stat | grep -c ' Z '; echo '{"result": 1}'"""
+    running = begin(daemon, "--kind", kind, "--count", "3", "--", "sh", "-c", script, wrapper=first_process)
+    ended.append(running)
+    out, errors = running.communicate(timeout=60)
+    assert (running.returncode, out) == (0, "0\n0\n0\n"), errors
 
 
 LONG = """
