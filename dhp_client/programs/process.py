@@ -125,10 +125,10 @@ class Program:
             self._writing.write(line)
             await self._input.taken()
 
-    def signal(self, number: signal.Signals) -> None:
+    async def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the program and all it has started; nothing happens once it has ended."""
         if not self.ended:
-            guard.signal_session(self._process.pid, number)
+            await asyncio.to_thread(guard.signal_session, self._process.pid, number)
 
     async def exit_code(self) -> int:
         """Waits until it has ended and nothing it has started is left; negative for a signal."""
