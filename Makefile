@@ -3,7 +3,7 @@
 #   make demo                 a worker is killed mid-work and a standby finishes; ARGS='--pages 20' and the like are passed on
 #   make test                 every test, lint and types among them; ARGS='-k fence' and the like are passed on
 #   make lint                 lint, format and types alone
-#   make audit                what comes along with dhpd: licences, and known vulnerabilities as far as the index can be asked
+#   make audit                what comes along with dhpd and its extras: licences, and known vulnerabilities as far as the index can be asked
 #   make check-times          the bounds on time, which depend on the machine and so are no tests
 #   make check-restart        how 500 clients with live leases come back when their daemon is restarted; ARGS='--ttl-ms 2000' and the like
 #   make check-pings          how long a ping takes beside strangers who say the most tiresome things, and beside crowds
@@ -44,7 +44,7 @@ lint: $(TESTABLE)
 	@$(BIN)/mypy
 
 audit: $(TESTABLE)
-	@$(BIN)/python -m tests.security.audit
+	@$(BIN)/python -m tests.security.audit $(ARGS)
 
 check-times: $(TESTABLE)
 	@$(BIN)/python bench/check_times.py $(ARGS)

@@ -124,7 +124,7 @@ def say(line: str) -> None:
 
 
 def main(words: list[str]) -> int:
-    arguments = _arguments(words)
+    arguments = read_arguments(words)
     begun = time.monotonic()
     report = measured(arguments)
     say(f"{time.monotonic() - begun:.0f} s in all")
@@ -200,7 +200,8 @@ def draw(report: Report, target: Path) -> None:
     say(f"{target} drawn" if done.returncode == 0 else f"no picture: {python} {PICTURE.name} failed")
 
 
-def _arguments(words: list[str]) -> argparse.Namespace:
+def read_arguments(words: list[str]) -> argparse.Namespace:
+    """The options in force. SystemExit, with a sentence on standard error, where they can't be used."""
     parts = [*IN_ROUNDS, *ONCE]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one short round and small sizes, to see that all works")

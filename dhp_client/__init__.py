@@ -56,6 +56,8 @@ from .exceptions import (
     EffectInDoubt,
     InDoubt,
     IntegrityError,
+    NoJournal,
+    NotAnApprover,
     NotConnected,
     NothingToClaim,
     NotSpooled,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from .budgets import Budget
     from .client import Client
     from .connecting import connect
+    from .journal import KEEP_ALL, Journal
     from .keepable import Checkpointed, Spent
     from .leaving import exit_on_sigterm
     from .results import Approval, ApprovalPage, CheckpointPage, Result, StateAt
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
     from .watching import Watch, WatchEvent
 
 __all__ = [
+    "KEEP_ALL",
     "AlreadyClaimed",
     "AlreadyDecided",
     "Approval",
@@ -115,7 +119,10 @@ __all__ = [
     "IntegrityError",
     "Internal",
     "InvalidRequest",
+    "Journal",
     "LeaseLost",
+    "NoJournal",
+    "NotAnApprover",
     "NotClaimable",
     "NotConnected",
     "NotFound",
@@ -157,6 +164,8 @@ _LATER = {
     "Checkpointed": "keepable",
     "Client": "client",
     "Headroom": "spending",
+    "Journal": "journal",
+    "KEEP_ALL": "journal",
     "Result": "results",
     "Spent": "keepable",
     "Spooled": "spool",

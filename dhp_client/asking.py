@@ -67,26 +67,34 @@ class Asking(Held):
             earlier = await self._hold.wait(lambda: self._last_asked(action, text))
             if earlier is not None and earlier.decision == "expired":
                 raise _expired(earlier.approval)
-        asked = await self._hold.write(
-            Write(
-                lambda: ApprovalRequest(
-                    handoff=self.handoff, fence=self.fence, action=action, details=Raw(text), timeout_ms=timeout_ms
-                ),
-                ApprovalRequestReply,
-            )
-        )
-        found = await self._hold.wait(lambda: self._decision(asked.approval, wait=not park))
+        asked = await self._asked(action, text, timeout_ms)
+        found = await self._hold.wait(lambda: self._decision(asked, wait=not park))
         match found.decision:
             case "approved":
-                return Approved(approval=asked.approval, by=found.by, note=found.note, at=found.at)
+                return Approved(approval=asked, by=found.by, note=found.note, at=found.at)
             case "denied":
-                raise ApprovalDenied(asked.approval, action, found.by, found.note)
+                raise ApprovalDenied(asked, action, found.by, found.note)
             case None:
                 self._parked = True
-                await self.suspend(approval=asked.approval, reason=f"waits for approval: {action}")
-                raise Suspended(self.handoff, asked.approval)
+                await self.suspend(approval=asked, reason=f"waits for approval: {action}")
+                raise Suspended(self.handoff, asked)
             case _:
-                raise _expired(asked.approval, found.decision)
+                raise _expired(asked, found.decision)
+
+    async def ask(self, action: str, details: Any = None, *, timeout_ms: int) -> str:
+        """Asks as `approval` does, and gives the question's id at once; `Client.approval_wait` tells what was decided."""
+        check_text(action=action)
+        check_whole(timeout_ms=timeout_ms)
+        return await self._asked(action, payload.encode(details, member="details"), timeout_ms)
+
+    async def _asked(self, action: str, details: bytes, timeout_ms: int) -> str:
+        asking = Write(
+            lambda: ApprovalRequest(
+                handoff=self.handoff, fence=self.fence, action=action, details=Raw(details), timeout_ms=timeout_ms
+            ),
+            ApprovalRequestReply,
+        )
+        return (await self._hold.write(asking)).approval
 
     async def _decision(self, approval: str, *, wait: bool) -> DecisionReply:
         """What was decided; where it isn't yet and `wait`, what will be, however long the daemon can't say so meanwhile."""

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
-from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY, MAX_NAME_CHARS
+from dhp_protocol.limits import DEFAULT_KEEP_CHECKPOINTS, DEFAULT_PRIORITY, MAX_NAME_CHARS, Limits
 from dhp_protocol.messages import Claim, Dispatch, Recover
 from dhp_protocol.replies import DispatchReply
 
@@ -59,6 +59,16 @@ class Client(Looking, Overseeing, Bundles):
     def session(self) -> str:
         """The session's name: whoever knows it can join it."""
         return self._session.connection.session
+
+    @property
+    def limits(self) -> Limits:
+        """What the daemon takes, as it said when it was last reached."""
+        return self._session.connection.limits
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What this client may do, as the daemon told it last: `dispatcher`, `worker`, `approver`, `reader`, `admin`."""
+        return self._session.connection.roles
 
     @property
     def closed(self) -> bool:

@@ -77,6 +77,8 @@ class Connection:
         self.limits = Limits()
         self.worker: str | None = None
         """The name in this client's certificate, where the daemon asks for one: the only one to claim under."""
+        self.roles: tuple[str, ...] = ()
+        """What the token may do, as the last `hello` was told."""
         self.background: set[asyncio.Task[Any]] = set()
         self._addresses = addresses
         self._greeting = hello
@@ -278,6 +280,7 @@ class Connection:
             raise ConnectionLost("The connection ended right after hello.")
         self.limits = welcome.limits
         self.worker = None if welcome.worker is msgspec.UNSET else welcome.worker
+        self.roles = tuple(welcome.roles)
         self._link = link
         self._problem = None
         link.watch_over(self._ping, idle=False)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from dhp_protocol.messages import EffectBegin, Request
@@ -33,6 +34,17 @@ T = TypeVar("T")
 
 _calls_under_way: "ContextVar[tuple[Effect, ...]]" = ContextVar("calls_under_way", default=())
 """The effects whose calls have led to the code that looks."""
+
+
+class EffectBegun(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done about a step: `new`: carry it out; `in_doubt`: find out first whether it was; `done`: nothing, `result` tells.
+
+    `idempotency_key` is the same for every attempt: give it to the outside service.
+    """
+
+    state: str
+    idempotency_key: str
+    result: Any = None
 
 
 class Step:
@@ -57,7 +69,7 @@ class Effect:
         self._step = task._steps.setdefault(step, Step())
         self._has_turn = False
         self._approval = approval.approval if isinstance(approval, Approved) else approval
-        self._key = ""
+        self.key = ""
         self._in_doubt = False
         if any(outer._has_turn and outer._step is self._step for outer in _calls_under_way.get()):
             raise RuntimeError(f"The effect {step!r} is called within its own call, which it would wait for.")
@@ -91,7 +103,7 @@ class Effect:
             return EffectBegin(handoff=task.handoff, fence=task.fence, step=self._name, approval=approval)
 
         reply = await task._hold.write(Write(request, EffectReply, begins=True))
-        self._key = reply.idempotency_key
+        self.key = reply.idempotency_key
         if reply.state == "done":
             self.done = True
             self.result = None if isinstance(reply.result, UnsetType) else payload.decode(reply.result)
@@ -117,9 +129,9 @@ class Effect:
             raise InDoubt("Whether the lease lives isn't known, so no effect begins under it: try again later.")
         chosen = in_doubt if self._in_doubt else call
         if chosen is None:
-            raise EffectInDoubt(self._name, self._key)
+            raise EffectInDoubt(self._name, self.key)
         self._step.called = True
-        return lambda: chosen(self._key)
+        return lambda: chosen(self.key)
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
@@ -185,6 +197,30 @@ class Effects(Held):
                 if inspect.isawaitable(result):
                     result = await result
             return await effect.finish(result)
+
+    async def begin_effect(self, step: str, *, approval: str | Approved | None = None) -> EffectBegun:
+        """As `effect` up to the call, for whoever makes that elsewhere and says with `end_effect` what came of it.
+
+        Whoever was told `new` may have made the call from then on, so a second beginning is in doubt. Raises as `effect` does,
+        but for `EffectInDoubt`.
+        """
+        check_text(step=step)
+        async with Effect(self, step, approval) as effect:
+            if effect.done:
+                return EffectBegun(state="done", idempotency_key=effect.key, result=effect.result)
+            making = effect.call_for(
+                lambda key: EffectBegun(state="new", idempotency_key=key),
+                lambda key: EffectBegun(state="in_doubt", idempotency_key=key),
+            )
+            return making()
+
+    async def end_effect(self, step: str, result: Any = None) -> Any:
+        """Puts on record what came of a step that was begun; gives it as every later attempt will get it.
+
+        `EffectConflict` when another result is on record, `InvalidRequest` when the step was never begun.
+        """
+        check_text(step=step)
+        return await Effect(self, step, None).finish(result)
 
     def _passage(
         self,

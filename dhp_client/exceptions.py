@@ -68,6 +68,10 @@ class NotSpooled(ClientError):
     """The spool has no room or can't be written: what nobody answered isn't kept, what was kept before is."""
 
 
+class NoJournal(ClientError):
+    """The handoff's checkpoints aren't entries of this journal, or aren't, or wouldn't be, all kept."""
+
+
 class EffectInDoubt(ClientError):
     """The effect was begun before, and nobody said that it was done: find out, then say with `in_doubt=` what to do.
 
@@ -94,6 +98,10 @@ class ApprovalDenied(ClientError):
         self.approval = approval
         self.by = by
         self.note = note
+
+
+class NotAnApprover(ClientError):
+    """The token that was to bring in persons' decisions can't: it is the one that asks for them, or has no such role."""
 
 
 class CapabilityDenied(ClientError):

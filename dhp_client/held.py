@@ -73,6 +73,17 @@ class Held:
         return hold.state
 
     @property
+    def state_text(self) -> bytes:
+        """`state` as JSON text, until it is decoded just as it was stored: for handing it on."""
+        text = self._hold.state_text
+        return payload.encode(self._hold.state, member="state") if text is None else text
+
+    @property
+    def inputs_text(self) -> bytes:
+        """`inputs` as JSON text, in canonical form."""
+        return bytes(msgspec.json.decode(self.intent, type=_Intent).inputs)
+
+    @property
     def seq(self) -> int:
         """The last stored checkpoint's number; 0 if there is none."""
         return self._hold.seq

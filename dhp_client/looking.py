@@ -87,10 +87,14 @@ class Looking(Calls):
         kind: str | None = None,
         worker: str | None = None,
         label: str | None = None,
+        prefix: str | None = None,
+        newest_first: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> ListReply:
-        """A page of statuses in the order of dispatch; `label` is `name=value`, `after` what `next` gave."""
+        """A page of statuses in the order of dispatch, or the newest first; `label` is `name=value`, `prefix` what the id
+        begins with (4 hex digits at least), `after` what `next` gave.
+        """
         check_whole(after=after, limit=limit)
         wanted: Any = or_unset(status)  # A word that is no status is refused by the daemon, by name.
         request = ListHandoffs(
@@ -98,6 +102,8 @@ class Looking(Calls):
             kind=or_unset(kind),
             worker=or_unset(worker),
             label=or_unset(label),
+            prefix=or_unset(prefix),
+            newest_first=newest_first,
             after=after,
             limit=limit,
         )

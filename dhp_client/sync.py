@@ -80,6 +80,10 @@ class Client(Calls):
         return self._inner.session
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        return self._inner.roles
+
+    @property
     def closed(self) -> bool:
         return self._inner.closed
 

@@ -51,11 +51,22 @@ class Calls:
         kind: str | None = None,
         worker: str | None = None,
         label: str | None = None,
+        prefix: str | None = None,
+        newest_first: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> ListReply:
         return loop_thread.run(
-            self._inner.list(status=status, kind=kind, worker=worker, label=label, after=after, limit=limit)
+            self._inner.list(
+                status=status,
+                kind=kind,
+                worker=worker,
+                label=label,
+                prefix=prefix,
+                newest_first=newest_first,
+                after=after,
+                limit=limit,
+            )
         )
 
     def result(self, handoff: str, wait_ms: int = 0) -> Result:

@@ -19,6 +19,7 @@ from dhp_protocol.replies import (
 from . import task as asynchronous
 from .asking import Approved
 from .budgets import Budget
+from .effects import EffectBegun
 from .keepable import Checkpointed, Spent
 from .loop_thread import document, loop_thread
 from .money import Money
@@ -135,6 +136,15 @@ class Task:
         finally:
             loop_thread.run(passage.__aexit__())
 
+    def begin_effect(self, step: str, *, approval: str | Approved | None = None) -> EffectBegun:
+        return loop_thread.run(self._inner.begin_effect(step, approval=approval))
+
+    def end_effect(self, step: str, result: Any = None) -> Any:
+        return loop_thread.run(self._inner.end_effect(step, result))
+
+    def ask(self, action: str, details: Any = None, *, timeout_ms: int) -> str:
+        return loop_thread.run(self._inner.ask(action, details, timeout_ms=timeout_ms))
+
     def approval(
         self, action: str, details: Any = None, *, timeout_ms: int, park: bool = False, again: bool = False
     ) -> Approved:
@@ -159,6 +169,12 @@ class Task:
 
     def release(self, reason: str | None = None, delay_ms: int = 0) -> ReleaseReply:
         return loop_thread.run(self._inner.release(reason, delay_ms))
+
+    def abandon(self) -> None:
+        async def on_the_loop() -> None:
+            self._inner.abandon()
+
+        loop_thread.run(on_the_loop())
 
     def dispatch(
         self,

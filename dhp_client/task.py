@@ -132,6 +132,13 @@ class Task(Spending, Effects, Asking):
             )
         )
 
+    def abandon(self) -> None:
+        """Renews the lease no more: it ends at its deadline as if this worker had died, which costs an attempt.
+
+        For a worker that nobody hears of any more; one that knows what it does releases. Every later call raises `TaskEnded`.
+        """
+        self._hold.abandon()
+
     async def dispatch(
         self,
         kind: str,

@@ -1,4 +1,5 @@
-"""The command `dhpd`: settings in, one daemon, an exit code out; `dhpd token`, which makes a token; `dhpd check` and `dhpd backup`.
+"""The command `dhpd`: settings in, one daemon, an exit code out; `dhpd token`, which makes a token; `dhpd check` and `dhpd backup`;
+`dhpd service`.
 
 Exit codes: 0, 1 (the directory is in use, the store is broken, an address is taken), 2 (settings); each with one plain
 line on standard error.
@@ -16,6 +17,7 @@ from dhp_protocol.printable import harmless
 
 from . import __version__
 from .config import Config, ConfigError, environment, load_config
+from .service.commands import service
 
 
 class _OneLineGroup(click.Group):
@@ -38,7 +40,7 @@ _tokens_option = click.option("--tokens", metavar="FILE", help="The tokens of wh
 @click.group(
     cls=_OneLineGroup,
     invoke_without_command=True,
-    subcommand_metavar="[token NAME --roles ROLES | check | backup FILE]",
+    subcommand_metavar="[token NAME --roles ROLES | check | backup FILE | service …]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @_data_option
@@ -79,7 +81,7 @@ def main(
     secrecy = {"tokens": tokens, "tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     config = _settings(file, {**flags, **secrecy})
     gc.disable()  # What is imported stays; the daemon begins to collect once its store is loaded.
-    from .server.daemon import CannotRun, run
+    from .server.running import CannotRun, run
 
     try:
         run(config)
@@ -149,6 +151,9 @@ def backup(ctx: click.Context, target: Path, data: str | None, file: Path | None
         sys.exit(backup(_store(ctx, file, data), target))
     except StoreError as error:
         _end(str(error), 1)
+
+
+main.add_command(service)
 
 
 def _store(ctx: click.Context, file: Path | None, data: str | None) -> Path:

@@ -4,6 +4,7 @@ Owns their reading and the usage errors; each function is a click callback. Does
 """
 
 import difflib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,12 @@ def json_text(ctx: click.Context, param: click.Parameter, value: str) -> Any:
         return _value(sys.stdin.buffer.read())
     if value.startswith("@"):
         return _value(_content(value[1:]))
-    return _value(value.encode(errors="surrogateescape"))
+    try:
+        return _value(value.encode(errors="surrogateescape"))
+    except click.BadParameter:
+        if os.path.isfile(value):
+            raise click.BadParameter(f"{value} is a file: write @{value} for what it holds.") from None
+        raise
 
 
 def json_object(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:

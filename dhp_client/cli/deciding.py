@@ -12,7 +12,7 @@ import msgspec
 
 from dhp_client import Approval, Client
 
-from . import arguments
+from . import arguments, completing
 from .command import command
 from .finding import all_approvals, full_id, the_approval
 from .printing import SHORT_ID_CHARS, duration, json_line
@@ -20,7 +20,7 @@ from .settings import OK, Settings, warn
 
 _STATUSES = ("open", "approved", "denied", "expired", "cancelled")
 
-approval_argument = click.argument("approval", callback=arguments.approval_id)
+approval_argument = click.argument("approval", callback=arguments.approval_id, shell_complete=completing.approval_ids)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @command("approvals")
-@click.argument("handoff", metavar="[ID]", required=False, callback=arguments.handoff_id)
+@click.argument(
+    "handoff", metavar="[ID]", required=False, callback=arguments.handoff_id, shell_complete=completing.handoff_ids
+)
 @click.option("--status", type=click.Choice(_STATUSES), help="[default: open, or all of the handoff named]")
 async def approvals(client: Client, settings: Settings, handoff: str | None, status: str | None) -> int:
     """Show what people are asked, in all or about one handoff."""

@@ -8,7 +8,7 @@ from dhp_client import Client
 from dhp_client.budgets import CAPS
 from dhp_protocol.limits import MAX_ATTEMPTS, MAX_DELAY_MS, MAX_PRIORITY
 
-from . import arguments
+from . import arguments, completing
 from .command import command
 from .finding import full_id, id_argument
 from .printing import FINAL, SHORT_ID_CHARS, json_line
@@ -24,7 +24,7 @@ def _no_more(ctx: click.Context, param: click.Parameter, value: tuple[str, ...])
 
 
 @command("dispatch", creates=True)
-@click.argument("kind")
+@click.argument("kind", shell_complete=completing.kinds)
 @click.argument("more", nargs=-1, metavar="", expose_value=False, callback=_no_more)
 @click.option("--inputs", metavar="JSON|@FILE|-", default="{}", callback=arguments.json_text, help="A JSON object.")
 @click.option("--schema", metavar="FILE", callback=arguments.json_file, help="JSON Schema that the result must meet.")

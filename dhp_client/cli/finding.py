@@ -9,12 +9,14 @@ from dhp_client import Client
 from dhp_client.results import Approval
 from dhp_protocol.replies import EffectView
 
-from . import arguments
+from . import arguments, completing
 from .settings import warn
 
 HANDOFF_ID_CHARS = 64
 
-id_argument = click.argument("handoff", metavar="ID", callback=arguments.handoff_id)
+id_argument = click.argument(
+    "handoff", metavar="ID", callback=arguments.handoff_id, shell_complete=completing.handoff_ids
+)
 
 
 async def full_id(client: Client, handoff: str) -> str:
@@ -24,8 +26,8 @@ async def full_id(client: Client, handoff: str) -> str:
     found: list[str] = []
     after: int | None = 0
     while after is not None:
-        page = await client.list(after=after, limit=1000)
-        found += [status.handoff for status in page.handoffs if status.handoff.startswith(handoff)]
+        page = await client.list(prefix=handoff, after=after, limit=1000)
+        found += [status.handoff for status in page.handoffs]
         after = page.next
     if len(found) == 1:
         return found[0]

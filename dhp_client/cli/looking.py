@@ -9,11 +9,11 @@ from dhp_client import Client
 from dhp_protocol.messages import Status
 from dhp_protocol.replies import StatusReply
 
-from . import arguments
+from . import arguments, completing
 from .command import command
 from .finding import full_id, id_argument
-from .printing import FINAL, SHORT_ID_CHARS, fact_lines, record_line, status_lines, table_lines
-from .settings import FAILED, OK, Settings, warn
+from .printing import FINAL, SHORT_ID_CHARS, fact_lines, json_line, record_line, status_lines, table_lines
+from .settings import FAILED, NOT_YET, OK, Settings, warn
 
 _STATUSES = get_args(Status)
 
@@ -27,18 +27,36 @@ async def status(client: Client, settings: Settings, handoff: str) -> int:
     return OK
 
 
+@command("state")
+@id_argument
+async def state(client: Client, settings: Settings, handoff: str) -> int:
+    """Write the state of a handoff's last checkpoint as JSON."""
+    handoff = await full_id(client, handoff)
+    last = await client.last_checkpoint(handoff)
+    if last is None:
+        settings.show({"handoff": handoff, "seq": 0})
+        warn("it has no checkpoint yet.")
+        return NOT_YET
+    told = {"handoff": handoff, "seq": last.seq, "at": last.at, "state": last.state}
+    settings.show(told, [json_line(last.state)])
+    return OK
+
+
 @command("list")
 @click.option("--status", type=click.Choice(_STATUSES))
-@click.option("--kind")
+@click.option("--kind", shell_complete=completing.kinds)
 @click.option("--worker", help="Only what it holds.")
 @click.option("--label", metavar="NAME=VALUE", callback=arguments.label)
+@click.option("--newest", "newest_first", is_flag=True, help="Those dispatched last come first.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
-async def list_handoffs(client: Client, settings: Settings, limit: int, **filters: str | None) -> int:
+async def list_handoffs(
+    client: Client, settings: Settings, limit: int, newest_first: bool, **filters: str | None
+) -> int:
     """List handoffs in the order of their dispatch."""
     found: list[StatusReply] = []
     after: int | None = 0
     while after is not None and len(found) < limit:
-        page = await client.list(after=after, limit=min(limit - len(found), 1000), **filters)
+        page = await client.list(after=after, limit=min(limit - len(found), 1000), newest_first=newest_first, **filters)
         found += page.handoffs
         after = page.next
     if settings.as_json:
@@ -52,8 +70,16 @@ async def list_handoffs(client: Client, settings: Settings, limit: int, **filter
 
 
 @command("watch")
-@click.argument("handoff", metavar="[ID]", required=False, callback=arguments.handoff_id)
-@click.option("--kind", "kinds", multiple=True, help="Only handoffs of this kind; may be given again.")
+@click.argument(
+    "handoff", metavar="[ID]", required=False, callback=arguments.handoff_id, shell_complete=completing.handoff_ids
+)
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    shell_complete=completing.kinds,
+    help="Only handoffs of this kind; may be given again.",
+)
 @click.option("--after", type=click.IntRange(min=0), help="Begin with the record after this position.")
 async def watch(
     client: Client, settings: Settings, handoff: str | None, kinds: tuple[str, ...], after: int | None

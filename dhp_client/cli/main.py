@@ -18,18 +18,21 @@ import dhp_client
 from dhp_protocol.printable import harmless
 
 from .lazy_commands import LazyCommands
-from .printing import error_line
-from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, warn, with_settings
+from .printing import error_json, error_line
+from .settings import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, Settings, warn, with_settings
 
 COMMANDS = {
     "dispatch": "dhp_client.cli.dispatching:dispatch",
     "result": "dhp_client.cli.dispatching:result",
+    "run": "dhp_client.cli.running:run",
     "status": "dhp_client.cli.looking:status",
+    "state": "dhp_client.cli.looking:state",
     "list": "dhp_client.cli.looking:list_handoffs",
     "watch": "dhp_client.cli.looking:watch",
     "history": "dhp_client.cli.looking:history",
     "stats": "dhp_client.cli.looking:stats",
     "health": "dhp_client.cli.looking:health",
+    "top": "dhp_client.cli.top.command:top",
     "cancel": "dhp_client.cli.overseeing:cancel",
     "ack": "dhp_client.cli.overseeing:ack",
     "suspend": "dhp_client.cli.overseeing:suspend",
@@ -45,10 +48,13 @@ COMMANDS = {
     "effect-done": "dhp_client.cli.effects:effect_done",
     "export": "dhp_client.cli.moving:export",
     "import": "dhp_client.cli.moving:import_bundle",
+    "a2a": "dhp_client.cli.a2a:a2a",
     "spool": "dhp_client.cli.spools:spool",
     "demo": "dhp_client.cli.demo:demo",
     "chaos": "dhp_client.cli.chaos:chaos",
     "conform": "dhp_client.cli.conforming:conform",
+    "mcp": "dhp_client.cli.mcp:mcp",
+    "completion": "dhp_client.cli.completing:completion",
 }
 """Each command's name, and where it is."""
 
@@ -71,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     log = logging.StreamHandler()
     log.setFormatter(_Harmless())
     logging.basicConfig(level=logging.WARNING, handlers=[log])
+    if "_DHP_COMPLETE" in os.environ:  # A shell asks what fits; click finds its ways to answer by their shell's name.
+        from . import completing  # noqa: F401
     code = exit_code(arguments)
     try:
         sys.stdout.flush()
@@ -89,9 +97,10 @@ class _Harmless(logging.Formatter):
 
 
 def exit_code(arguments: Sequence[str] | None) -> int:
-    """Runs one command; every failure is one sentence on standard error, and a code."""
+    """Runs one command; every failure is one sentence on standard error, and a code. With --json, what the daemon refuses is JSON there."""
+    settings = Settings()
     try:
-        return dhp.main(arguments, prog_name="dhp", standalone_mode=False) or OK
+        return dhp.main(arguments, prog_name="dhp", standalone_mode=False, obj=settings) or OK
     except click.UsageError as error:
         error.show()
         return USAGE
@@ -107,7 +116,10 @@ def exit_code(arguments: Sequence[str] | None) -> int:
         code = _code_of(error)
         if code is None:
             raise
-        warn(error_line(error))
+        if settings.as_json and isinstance(error, dhp_client.DHPError):
+            click.echo(harmless(error_json(error)), err=True)
+        else:
+            warn(error_line(error))
         return code
 
 

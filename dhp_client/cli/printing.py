@@ -38,6 +38,12 @@ def error_line(error: Exception) -> str:
     return f"{error.message} ({', '.join(further)})" if further else error.message
 
 
+def error_json(error: DHPError) -> str:
+    """A refusal as the wire has it."""
+    told = {"code": error.code, "message": error.message, "retry": error.retry, "details": error.details}
+    return json_line({"error": told})
+
+
 def fact_lines(facts: Any) -> list[str]:
     """The members of a reply, one on each line; what is empty is left out."""
     return _aligned(msgspec.to_builtins(facts))

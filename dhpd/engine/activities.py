@@ -12,13 +12,20 @@ MAX_KNOWN = 64
 
 
 class Activities:
-    __slots__ = ("_repeats",)
+    __slots__ = ("_repeats", "said_at_ms")
 
     def __init__(self) -> None:
         self._repeats: dict[bytes, int] = {}  # By a digest of a bounded size, the one said last at the end.
+        self.said_at_ms = 0
 
-    def say(self, digest: str) -> int:
+    @property
+    def repeats(self) -> int | None:
+        """What `say` gave last; None: nothing was said yet."""
+        return next(reversed(self._repeats.values()), None)
+
+    def say(self, digest: str, now_ms: int) -> int:
         """How often `digest` was said again since there was anything new; 0: it is new itself."""
+        self.said_at_ms = now_ms
         key = hashlib.blake2b(digest.encode(), digest_size=16).digest()
         said = self._repeats.pop(key, None)
         if said is not None:

@@ -92,7 +92,7 @@ def note_activity(core: Settling, facts: Handoff, lease: Lease, digest: str, now
 
     The checkpoint that it may have come with stands: what it brought is paid for.
     """
-    repeats = lease.activities.say(digest)
+    repeats = lease.activities.say(digest, now.lease_ms)
     if not repeats:
         core.leases.moved(lease, now.lease_ms)
     most = facts.budget.max_repeats

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from dhp_protocol.replies import ActivityView
+
 from .activities import Activities
 from .by_id import ById, by_id
 from .deadlines import Deadlines
@@ -58,6 +60,13 @@ class Lease(Struct, eq=False, gc=False):
         if self._activities is None:  # Most leases see none.
             self._activities = Activities()
         return self._activities
+
+    def said(self, now_ms: int) -> ActivityView | None:
+        """The activity said last under this fence, if there was any."""
+        said = self._activities
+        if said is None or said.repeats is None:
+            return None
+        return ActivityView(repeats=said.repeats, ago_ms=now_ms - said.said_at_ms)
 
     @property
     def checked(self) -> set[tuple[str, str]]:

@@ -4,7 +4,7 @@ Owns the shapes. The engine decides what an answer shows and up to which positio
 position is on disk (`dhpd.store.reading`).
 """
 
-from msgspec import Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from .facts import COMPLETED, ApprovalFacts, CheckpointFacts, Status
 from .writing import OlderCheckpoint
@@ -52,7 +52,7 @@ class HistoryLookup(Struct, frozen=True):
 
 
 class ListLookup(Struct, frozen=True):
-    """A page of handoffs after the number `after`."""
+    """A page of handoffs after the number `after`; `newest_first`, of those before it, backwards (0: from the end)."""
 
     position: int
     after: int
@@ -61,6 +61,8 @@ class ListLookup(Struct, frozen=True):
     kind: str | UnsetType
     worker: str | UnsetType
     label: str | UnsetType
+    prefix: str | UnsetType = UNSET
+    newest_first: bool = False
 
 
 class EffectLookup(Struct, frozen=True):

@@ -9,15 +9,14 @@ from .moments import Now
 from .retention import replaced_seq
 from .settling import Settling
 from .telling import result_of
-from .views import status_reply
+from .views import NO_LEASE, lease_view, status_reply
 from .waiting import Address, ResultWaiter
 
 
 def status(core: Settling, request: GetStatus, to: Address, now: Now) -> None:
     facts = core.looked_at = core.look(request.handoff, now)
     lease = core.leases.get(facts.id, facts.fence) if facts.status == RUNNING else None
-    left_ms = None if lease is None else max(0, lease.deadline_ms - now.lease_ms)
-    core.reply(to, status_reply(facts, left_ms), facts)
+    core.reply(to, status_reply(facts, NO_LEASE if lease is None else lease_view(lease, now.lease_ms)), facts)
 
 
 def last_checkpoint(core: Settling, request: LastCheckpoint, to: Address, now: Now) -> None:
@@ -63,6 +62,8 @@ def list_handoffs(core: Settling, request: ListHandoffs, to: Address, now: Now) 
         request.kind,
         request.worker,
         request.label,
+        request.prefix,
+        request.newest_first,
     )
     core.reply_of_all(to, lookup, covered=True)
 

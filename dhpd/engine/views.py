@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from dhp_protocol.money import usd
-from dhp_protocol.replies import KeptView, StatusReply
+from dhp_protocol.replies import ActivityView, KeptView, StatusReply
 
 from .budget import budget_view
 from .facts import SUSPENDED, Handoff
+from .leases import Lease
 from .records import AnyRecord, BudgetAdded, Dispatched
 
 _HIDDEN = frozenset(("session", "nonce", "kept_nonce", "has_schema", "capable", "keep_checkpoints", "dead_ms"))
@@ -27,9 +29,24 @@ def rfc3339(wall_ms: int) -> str:
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
 
 
-def status_reply(facts: Handoff, lease_left_ms: int | None) -> StatusReply:
+class LeaseView(Struct, frozen=True):
+    """What a lease adds to how its handoff stands."""
+
+    left_ms: int | None = None
+    activity: ActivityView | None = None
+
+
+NO_LEASE = LeaseView()
+
+
+def lease_view(lease: Lease, now_ms: int) -> LeaseView:
+    """How the lease of what runs stands."""
+    return LeaseView(max(0, lease.deadline_ms - now_ms), lease.said(now_ms))
+
+
+def status_reply(facts: Handoff, lease: LeaseView = NO_LEASE) -> StatusReply:
     """How a handoff stands."""
-    kept = facts.kept
+    kept, checkpoint = facts.kept, facts.checkpoint
     sleeps = facts.status == SUSPENDED and facts.wake_at_ms
     return StatusReply(
         handoff=facts.id,
@@ -51,11 +68,14 @@ def status_reply(facts: Handoff, lease_left_ms: int | None) -> StatusReply:
         created_at=rfc3339(facts.created_at_ms),
         claimed_at=rfc3339(facts.hold.claimed_at_ms) if facts.hold is not None else None,
         updated_at=rfc3339(facts.updated_at_ms),
-        lease_left_ms=lease_left_ms,
+        lease_left_ms=lease.left_ms,
         acked=facts.acked,
         position=facts.position,
         wake_at=rfc3339(facts.wake_at_ms) if sleeps else None,
         kept=None if kept is None else KeptView(steps=kept.steps, usd=usd(kept.usd_nano), seq=kept.seq),
+        keep_checkpoints=facts.keep_checkpoints,
+        checkpoint_at=rfc3339(checkpoint.at_ms) if checkpoint is not None else None,
+        activity=lease.activity,
     )
 
 

@@ -17,6 +17,7 @@ from dhpd.engine.facts import RUNNING
 from dhpd.engine.lookups import ExportLookup, Lookup, first_seq_shown
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Notice, Reply
+from dhpd.engine.views import NO_LEASE, LeaseView, lease_view
 from dhpd.engine.waiting import Address
 from dhpd.store.backend import DiskError, StoreBackend
 from dhpd.store.reading import PAGES, resolve
@@ -135,7 +136,7 @@ class Answers:
     async def _resolve(self, reply: Reply) -> Struct | DHPError:
         try:
             lookup: Any = reply.answer
-            return await resolve(lookup, self._store, self._max_frame_bytes, self._lease_left)
+            return await resolve(lookup, self._store, self._max_frame_bytes, self._lease_of)
         except DHPError as error:
             return error
         except DiskError as error:
@@ -145,12 +146,12 @@ class Answers:
             _log.exception("an answer could not be read")
             return mistake()
 
-    def _lease_left(self, handoff: str, fence: int) -> int | None:
+    def _lease_of(self, handoff: str, fence: int) -> LeaseView:
         facts = self._engine.ledger.get(handoff)
         lease = self._engine.leases.get(handoff, fence)
         if facts is None or facts.status != RUNNING or lease is None:
-            return None
-        return max(0, lease.deadline_ms - self._clock.now().lease_ms)
+            return NO_LEASE
+        return lease_view(lease, self._clock.now().lease_ms)
 
 
 def unreadable() -> StoreUnavailable:

@@ -28,15 +28,17 @@ class Certificates:
         self._reading = threading.Lock()  # Who reads later leaves what was read later.
         self.context = _context(*self._files)
 
-    def reload(self) -> None:
-        """Reads the files again, for the connections to come; what can't be used leaves all as it was. Blocks."""
+    def reload(self) -> str | None:
+        """Reads the files again, for the connections to come. What can't be used leaves all as it was, and is told. Blocks."""
         with self._reading:
             try:
                 self.context = _context(*self._files)
             except ConfigError as error:
-                _log.error("%s The certificate from before stays in use.", error)
-            else:
-                _log.info("the certificate was read: it is shown to new connections")
+                refused = f"{error} The certificate from before stays in use."
+                _log.error("%s", refused)
+                return refused
+            _log.info("the certificate was read: it is shown to new connections")
+            return None
 
 
 def certificates_of(config: Config) -> Certificates | None:

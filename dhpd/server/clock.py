@@ -15,6 +15,11 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def monotonic_us() -> int:
+    """Microseconds of the same clock, as other programs on this machine read it."""
+    return time.monotonic_ns() // 1_000
+
+
 monotonic_s = time.perf_counter
 """Seconds since some fixed moment, as exactly as can be told: for how long something takes."""
 

@@ -1,6 +1,6 @@
-"""The daemon, assembled: from settings to a clean end.
+"""The daemon, assembled: all of its parts, on one loop.
 
-Owns the order of start and stop. At start nothing is answered before the store is loaded and the leases' extensions are on
+Owns the order of start and stop, but not the process that it runs in (`running`). At start nothing is answered before the store is loaded and the leases' extensions are on
 disk; at the end what was decided is written, and leases live on for the next start.
 """
 
@@ -8,19 +8,12 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import random
 import secrets
-import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-import uvloop
-
-from dhp_protocol import PROTOCOL
 from dhp_protocol.replies import LeaseTerms
 from dhpd import __version__
 from dhpd.config import Config
@@ -29,22 +22,22 @@ from dhpd.engine.journal import Batch
 from dhpd.engine.leases import heartbeat_ms
 from dhpd.engine.operations import Engine
 from dhpd.engine.sessions import disconnect_grace_ms
-from dhpd.engine.views import rfc3339
-from dhpd.store.backend import DiskError, StoreBackend, StoreError
+from dhpd.store.backend import DiskError, StoreBackend
 from dhpd.store.group_commit import GroupCommit
-from dhpd.store.sqlite import SqliteStore
+from dhpd.systemd.manager import Manager
+from dhpd.systemd.watchdog import feed
 
-from .certificates import Certificates, certificates_of
-from .clock import Clock, monotonic_s, wall_ms
+from .certificates import Certificates
+from .clock import Clock, monotonic_s
 from .commons import Commons
 from .connection import Connection
 from .desk import Desk
-from .directory import STORE_NAME, DataDirectory, DirectoryInUse
+from .directory import STORE_NAME
 from .ending import Ending
+from .handed import HandedSocket, serve_on, still_to_open
 from .handshakes import Handshakes
 from .lateness import Lateness
-from .listeners import AddressTaken, SocketFile, UnixAddress, addresses_of, listen, socket_files
-from .open_files import fitted_to_open_files
+from .listeners import SocketFile, UnixAddress, addresses_of, listen, socket_files
 from .passes import Passes
 from .pruner import Pruner
 from .reporting import Reporter
@@ -52,16 +45,9 @@ from .ticker import Ticker
 from .tls import TlsTransport
 from .tokens import Tokens
 
-SWITCH_INTERVAL_S = 0.0005
-"""The store's thread takes the GIL back once a row: the default of 5 ms would stall it behind any busy stretch."""
 STOP_WITHIN_S = 4.0
-PUBLISH_AGAIN_S = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-class CannotRun(Exception):
-    """The directory is in use, the store is broken, an address is taken, or it broke later; the message says which."""
 
 
 class Daemon:
@@ -74,8 +60,10 @@ class Daemon:
         directory_lost: Callable[[], bool] = lambda: False,
         tokens: Tokens | None = None,
         certificates: Certificates | None = None,
+        handed: Sequence[HandedSocket] = (),
     ) -> None:
         self._config = config
+        self._handed = handed
         self._store = store
         self._directory_lost = directory_lost
         self._tokens = tokens
@@ -129,11 +117,11 @@ class Daemon:
         )
         self._commits = GroupCommit(engine, self._store, loaded.head, self._clock.now, self._committed)
         commons = self._commons = Commons(config, monotonic_s, asyncio.get_running_loop().call_soon)
-        reporter = Reporter(
+        self._reporter = reporter = Reporter(
             engine,
             self._clock,
             self._store.durability,
-            lambda: (self._commits.commits, self._commits.records),
+            self._commits,
             commons,
             self._lateness,
             data / f"{STORE_NAME}-wal",
@@ -153,24 +141,50 @@ class Daemon:
         if self._tokens is not None:
             self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
             self._follower.add_done_callback(self._task_ended)
-        way_in = self._connection if self._certificates is None else self._encrypted_by(self._certificates)
         try:
-            for address in addresses_of(config, data):
-                if isinstance(address, UnixAddress):  # File modes guard it, and nobody listens in there.
-                    server, written = await listen(address, self._connection)
-                else:
-                    server, written = await listen(address, way_in, tls=self._certificates is not None)
-                self._servers.append(server)
-                self.addresses.extend(written)
+            await self._open_addresses(config, data)
         except BaseException:
             self._ticker.stop()  # A tick beside the end would find the store closed, and call it lost.
             raise
-        self._socket_files = socket_files(self.addresses)
         pruner = Pruner(
             engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
         )
         self._pruning = asyncio.create_task(pruner.run())
         self.ending.serves(engine, self._desk.connections, self._desk.worked)
+
+    async def _open_addresses(self, config: Config, data: Path) -> None:
+        """Those of the settings, and the sockets that were handed over."""
+        tls = self._certificates is not None
+        way_in = self._connection if self._certificates is None else self._encrypted_by(self._certificates)
+        for address in still_to_open(addresses_of(config, data), self._handed, config):
+            if isinstance(address, UnixAddress):  # File modes guard it, and nobody listens in there.
+                server, written = await listen(address, self._connection)
+            else:
+                server, written = await listen(address, way_in, tls=tls)
+            self._servers.append(server)
+            self.addresses.extend(written)
+        self._socket_files = socket_files(self.addresses)
+        for handed in self._handed:
+            local = isinstance(handed.address, UnixAddress)
+            server, text = await serve_on(handed, self._connection if local else way_in, tls=tls)
+            self._servers.append(server)
+            self.addresses.append(text)
+
+    async def attended(self, manager: Manager, notes: Callable[[], Sequence[str]]) -> None:
+        """Tells the service manager, until cancelled, that it gets on, and how it is; `notes` are sentences for that."""
+
+        async def probe() -> None:
+            with contextlib.suppress(DiskError):
+                await self._store.records_after(self._engine.journal.durable, 1)
+
+        await feed(manager, (self._commits, self._ticker), probe, lambda: " ".join([*notes(), self.described()]))
+
+    def described(self) -> str:
+        """How it is, in a line."""
+        counts = self._engine.ledger.counts
+        work = ", ".join(f"{counts[status]} {status}" for status in ("running", "pending", "dead"))
+        connections = f"{len(self._desk.connections)} connections"
+        return f"{self._reporter.health().status}: {work}; {connections}; {' '.join(self.addresses)}"
 
     async def stop(self) -> None:
         """Ends: waiting claims hear of it, what is under way goes on to its end for a while, what was decided is written, leases live on."""
@@ -267,83 +281,3 @@ class Daemon:
 
 def _fresh_name() -> str:
     return secrets.token_urlsafe(24)
-
-
-async def serve(
-    config: Config, directory: DataDirectory, tokens: Tokens | None, certificates: Certificates | None
-) -> None:
-    """One daemon's life, from a held directory to SIGTERM or SIGINT."""
-    try:
-        store = await SqliteStore.open(
-            directory.store, power_safe=config.power_safe, ballast_bytes=config.ballast_bytes, wall_ms=wall_ms()
-        )
-    except StoreError as error:
-        raise CannotRun(str(error)) from None
-    daemon = Daemon(config, store, lambda: directory.lost or store.lost, tokens, certificates)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, daemon.ending.end)
-    loop.add_signal_handler(signal.SIGUSR1, daemon.ending.drain)
-
-    def read_again() -> None:
-        if tokens is not None:
-            tokens.reload()
-        if certificates is not None:
-            loop.run_in_executor(None, certificates.reload)
-
-    if tokens is not None or certificates is not None:
-        loop.add_signal_handler(signal.SIGHUP, read_again)
-    try:
-        await daemon.start(directory.path)
-    except BaseException as error:
-        await store.close()  # Else its threads would keep the process.
-        if isinstance(error, (AddressTaken, StoreError, DiskError)):
-            raise CannotRun(str(error)) from None
-        raise
-    information = {
-        "pid": os.getpid(),
-        "addresses": daemon.addresses,
-        "protocol": PROTOCOL,
-        "started": rfc3339(wall_ms()),
-    }
-    publishing = None
-    try:
-        directory.publish(information)
-    except OSError as error:  # There isn't room even for that; whoever knows an address can come all the same.
-        _log.error("dhpd.json can't be written yet, so this daemon is found by its address only: %s", error)
-        publishing = asyncio.create_task(_publish(directory, information))
-    print("dhpd ready", *daemon.addresses, flush=True)
-    await daemon.ending.stopping.wait()
-    if publishing is not None:
-        publishing.cancel()
-    await daemon.stop()
-    if daemon.failure is not None:
-        raise CannotRun(f"The daemon could not go on: {daemon.failure}. Start it again.")
-
-
-async def _publish(directory: DataDirectory, information: dict[str, Any]) -> None:
-    """Says where the daemon is as soon as the disk has room for that."""
-    while True:
-        await asyncio.sleep(PUBLISH_AGAIN_S)
-        with contextlib.suppress(OSError):
-            directory.publish(information)
-            return
-
-
-def run(config: Config) -> None:
-    """Runs the daemon until it is told to stop; raises `CannotRun`, or `ConfigError` for an address."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    directory = DataDirectory(Path(config.data).absolute())
-    certificates = certificates_of(config)
-    addresses_of(config, directory.path)
-    tokens = None if config.tokens is None else Tokens(Path(config.tokens))
-    try:
-        directory.hold()
-    except DirectoryInUse as error:
-        raise CannotRun(str(error)) from None
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(fitted_to_open_files(config), directory, tokens, certificates))
-    finally:
-        directory.give_up()

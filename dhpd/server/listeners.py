@@ -1,11 +1,11 @@
 """Where the daemon listens: addresses, and the sockets for them.
 
-Owns how an address is written, which ones need tokens and TLS, and stale socket files.
+Owns how an address is written, which ones need tokens and TLS, and stale socket files. Sockets that a service manager hands over
+have the same rules (`handed`).
 """
 
 import asyncio
 import errno
-import ipaddress
 import os
 import socket
 import stat
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from dhp_protocol.places import host_and_port, host_port_text, is_loopback
 from dhpd.config import Config, ConfigError
 
 DEFAULT_TCP = "127.0.0.1:8471"
@@ -58,19 +59,24 @@ def _unix(text: str) -> UnixAddress:
 def _tcp(text: str, config: Config) -> TcpAddress:
     if text.startswith("tls://") and config.tls_cert is None:
         raise ConfigError(f"{text} needs a certificate: give --tls-cert FILE and --tls-key FILE.")
-    host, colon, port_text = text.removeprefix("tls://").removeprefix("tcp://").rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
+    found = host_and_port(text.removeprefix("tls://").removeprefix("tcp://"))
+    if found is None:
         raise ConfigError(f"{text!r} is no address: write HOST:PORT or unix:PATH.")
+    host, port = found
     places = _places_of(host)
+    check_reach(host, places, config)
+    return TcpAddress(host, port, places)
+
+
+def check_reach(host: str, places: tuple[str, ...], config: Config) -> None:
+    """Raises `ConfigError` where strangers could reach `host`, which stands for `places`, and nothing keeps them out."""
     missing = [
         flags
         for flags, given in (("--tokens", config.tokens), ("--tls-cert with --tls-key", config.tls_cert))
         if given is None
     ]
-    if missing and not config.insecure and not all(map(_is_loopback, places)):
+    if missing and not config.insecure and not all(map(is_loopback, places)):
         raise ConfigError(f"{host} can be reached from outside: add {' and '.join(missing)}, or --insecure.")
-    return TcpAddress(host, int(port_text), places)
 
 
 def _places_of(host: str) -> tuple[str, ...]:
@@ -82,15 +88,6 @@ def _places_of(host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
-def _is_loopback(place: str) -> bool:
-    try:
-        address = ipaddress.ip_address(place)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
 async def listen(
     address: UnixAddress | TcpAddress, protocol: Callable[[], asyncio.BaseProtocol], *, tls: bool = False
 ) -> tuple[asyncio.Server, list[str]]:
@@ -100,14 +97,15 @@ async def listen(
     """
     loop = asyncio.get_running_loop()
     if isinstance(address, UnixAddress):
-        return await loop.create_unix_server(protocol, sock=_bind_unix(address.path)), [f"unix:{address.path}"]
+        sock = _bind_unix(address.path)
+        return await loop.create_unix_server(protocol, sock=sock, backlog=BACKLOG), [f"unix:{address.path}"]
     try:
         server = await loop.create_server(protocol, address.places, address.port, backlog=BACKLOG)
     except OSError as error:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: {_why(error)}.") from None
     except UnicodeError:
         raise AddressTaken(f"{address.host}:{address.port} can't be listened on: that is no host's name.") from None
-    return server, [_written("tls" if tls else "tcp", sock.getsockname()) for sock in server.sockets]
+    return server, [address_text("tls" if tls else "tcp", sock.getsockname()) for sock in server.sockets]
 
 
 def _why(error: OSError) -> str:
@@ -118,9 +116,9 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _written(scheme: str, name: tuple[str, int]) -> str:
-    host, port = name[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+def address_text(scheme: str, name: tuple[str, int]) -> str:
+    """As a client takes it."""
+    return f"{scheme}://{host_port_text(*name[:2])}"
 
 
 def _bind_unix(path: Path) -> socket.socket:

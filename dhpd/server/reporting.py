@@ -4,7 +4,6 @@ Owns the figures that a person at 3 a.m. looks at first.
 """
 
 import asyncio
-from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 
@@ -12,6 +11,8 @@ from dhp_protocol.replies import HealthReply, StatsReply
 from dhpd import __version__
 from dhpd.engine.facts import FINAL
 from dhpd.engine.operations import Engine
+from dhpd.engine.views import rfc3339
+from dhpd.store.group_commit import GroupCommit
 
 from .clock import Clock
 from .commons import Commons
@@ -27,16 +28,16 @@ class Reporter:
         engine: Engine,
         clock: Clock,
         durability: str,
-        committed: Callable[[], tuple[int, int]],
+        commits: GroupCommit,
         commons: Commons,
         lateness: Lateness,
         log: Path,
     ) -> None:
-        """`committed` gives the numbers of commits and of records since the start; `log` is the store's write-ahead log."""
+        """`log` is the store's write-ahead log."""
         self._engine = engine
         self._clock = clock
         self._durability = durability
-        self._committed = committed
+        self._commits = commits
         self._commons = commons
         self._lateness = lateness
         self._log = log
@@ -45,7 +46,6 @@ class Reporter:
 
     def stats(self) -> StatsReply:
         engine = self._engine
-        commits, records = self._committed()
         return StatsReply(
             handoffs={str(status): count for status, count in engine.ledger.counts.items()},
             leases=engine.ledger.counts["running"],
@@ -54,8 +54,8 @@ class Reporter:
             connections=engine.sessions.connections(),
             position=engine.journal.position,
             durable_position=engine.journal.durable,
-            commits=commits,
-            records=records,
+            commits=self._commits.commits,
+            records=self._commits.records,
             uptime_ms=self._clock.uptime_ms(),
             loop_late_ms=round(self._lateness.p99_ms(), 1),
             loop_late_worst_ms=round(self._lateness.worst_ms, 1),
@@ -65,6 +65,8 @@ class Reporter:
             **self._process_figures(),
             limits_hit=copy(self._commons.hits),
             disk=self._disk(),
+            time=rfc3339(self._clock.now().wall_ms),
+            records_by_type={str(kind.__struct_config__.tag): n for kind, n in self._commits.records_by_type.items()},
         )
 
     def _process_figures(self) -> dict[str, int]:

@@ -45,6 +45,13 @@ class Ticker:
         self._timer: asyncio.Handle | None = None
         self._stopped = False
         self._ticking = False
+        self.steps = 0
+        """How many slices of ticks were done."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether a tick is under way."""
+        return self._ticking
 
     def start(self) -> None:
         self._clock.lease.schedule(self._clock.lease.next_tick_ms + MIN_TICK_MS)
@@ -118,6 +125,7 @@ class Ticker:
             return
         try:
             ended = _slice(steps)
+            self.steps += 1
         except Exception as error:
             self._failed(error)
             return

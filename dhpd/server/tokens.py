@@ -39,6 +39,7 @@ class Tokens:
         self._path = path
         self._callers: dict[tuple[str, str], Caller] = {}  # By name and hash.
         self._asked = asyncio.Event()
+        self._askers: list[asyncio.Future[str | None]] = []
         first = _read(path)
         if first.problem is not None:
             raise ConfigError(first.problem)
@@ -54,9 +55,15 @@ class Tokens:
                 found = caller
         return found
 
-    def reload(self) -> None:
-        """Has the file read again soon, whether or not it looks changed."""
+    async def reload(self) -> str | None:
+        """Has the file read again, whether or not it looks changed; tells what is wrong with it, and that all stayed as it was.
+
+        Whoever follows does it, so that nobody takes up an older reading after a newer one.
+        """
+        asker: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._askers.append(asker)
         self._asked.set()
+        return await asker
 
     async def follow(self, changed: Callable[[], None]) -> None:
         """Takes up what changes in the file, and calls `changed` then; one that can't be used leaves all as it was."""
@@ -64,17 +71,20 @@ class Tokens:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._asked.wait()
-            asked = self._asked.is_set()
+            askers, self._askers = self._askers, []
             self._asked.clear()
-            look = await asyncio.to_thread(self._look, asked)
-            if look is None:
-                continue
-            if look.problem is not None:
-                _log.error("%s The tokens from before stay in force.", look.problem)
-                continue
-            self._take(look.entries)
-            _log.info("the token file was read: %d tokens are in force", len(look.entries))
-            changed()
+            look = await asyncio.to_thread(self._look, bool(askers))
+            refused = None
+            if look is not None and look.problem is not None:
+                refused = f"{look.problem} The tokens from before stay in force."
+                _log.error("%s", refused)
+            elif look is not None:
+                self._take(look.entries)
+                _log.info("the token file was read: %d tokens are in force", len(look.entries))
+                changed()
+            for asker in askers:
+                if not asker.done():
+                    asker.set_result(refused)
 
     def _look(self, asked: bool) -> _Look | None:
         """The file, unless it is the one that was tried last, or is just being written where it lies."""

@@ -108,7 +108,7 @@ class StoreBackend(Protocol):
         """A handoff's checkpoints after `after_seq`, oldest first."""
 
     async def handoffs(self, lookup: ListLookup) -> tuple[list[Handoff], int | None]:
-        """A page of the table of facts in the order of dispatch, and after which number to go on (None: the end).
+        """A page of the table of facts in the order asked for, and after which number to go on (None: the end).
 
         It may hold fewer than there are, or none: a store goes through so much at a time.
         """

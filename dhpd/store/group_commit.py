@@ -6,11 +6,13 @@ anew and says how far it is. On a full one the engine takes only what ends work,
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
 from dhpd.engine.journal import Batch
 from dhpd.engine.moments import Now
+from dhpd.engine.records import Record
 from dhpd.engine.settling import Settling
 
 from .backend import DiskError, StoreBackend, StoreError
@@ -47,10 +49,18 @@ class GroupCommit:
         self._look_at_s = 0.0
         self.commits = 0
         self.records = 0
+        self.steps = 0
+        """How often the store has come back from what it was given to do, however that ended."""
+        self.records_by_type: Counter[type[Record]] = Counter()
 
     def poke(self) -> None:
         """There may be something to write."""
         self._poked.set()
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is something to write."""
+        return not self._idle.is_set() or self._engine.wants_commit(self._now())
 
     async def run(self) -> None:
         """Raises `StoreError` if the store turns out to be somebody else's by now."""
@@ -82,18 +92,25 @@ class GroupCommit:
         try:
             appended = await self._store.append(batch, self._head)
         except DiskError as error:
+            self.steps += 1
             if not self._stuck:  # Else this has been said.
                 _log.error("the disk failed: %s", error)
             await self._settle(batch, error.failed)
             return
+        self.steps += 1
         self._head = appended.head
         self._stuck = False
         if appended.failed:
             _log.error("records of %d handoffs could not be stored: %s", len(appended.failed), sorted(appended.failed))
         self._engine.committed(self._now(), appended.failed)
-        self.commits += 1
-        self.records += len(batch.entries)
+        self._count(batch, appended.failed)
         self._after_commit(batch)
+
+    def _count(self, batch: Batch, failed: frozenset[str]) -> None:
+        entries = [entry for entry in batch.entries if entry.handoff not in failed] if failed else batch.entries
+        self.commits += 1
+        self.records += len(entries)
+        self.records_by_type.update([type(entry.record) for entry in entries])
 
     async def _settle(self, batch: Batch, failed: frozenset[str]) -> None:
         """Finds out what is on disk, for as long as it takes; until then the engine takes nothing."""
@@ -107,6 +124,7 @@ class GroupCommit:
                 self._head = await self._store.settle()
                 break
             except DiskError as error:
+                self.steps += 1
                 if why != str(error):
                     why = str(error)
                     _log.error("the store can't be opened again yet: %s", why)
@@ -115,6 +133,7 @@ class GroupCommit:
         kept = bool(written) and self._head == written[-1]
         if kept:
             self._engine.committed(self._now(), failed)
+            self._count(batch, failed)
         elif self._head == before:
             self._engine.rolled_back(self._now())
         else:

@@ -23,6 +23,7 @@ SLICE_RECORDS = 1_000
 SCAN_ROWS = 2_000
 MAX_SCANNED_ROWS = 20_000
 """So many rows one request for a list goes through at most, in steps of `SCAN_ROWS`; the next one goes on from there."""
+_BEYOND_ALL = 2**63 - 1
 
 
 class Read(Protocol):
@@ -58,7 +59,12 @@ async def scan(read: Read, lookup: ListLookup) -> tuple[list[Handoff], int | Non
             return [], None
         status = RUNNING  # Nobody holds anything else, and those that run are found without the others.
     name, _, value = ("", "", "") if lookup.label is UNSET else lookup.label.partition("=")
+    prefix = "" if lookup.prefix is UNSET else lookup.prefix
+    by = "prefix" if prefix else "number" if status is UNSET else "status"
+    sqls = schema.SCANS[lookup.newest_first][by]
     parameters = {
+        "first_id": bytes.fromhex(f"{prefix:0<64}"),
+        "last_id": bytes.fromhex(f"{prefix:f<64}"),
         "rows": SCAN_ROWS,
         "status": None if status is UNSET else status,
         "kind": None if lookup.kind is UNSET else lookup.kind,
@@ -66,11 +72,12 @@ async def scan(read: Read, lookup: ListLookup) -> tuple[list[Handoff], int | Non
         "label": None if lookup.label is UNSET else encoded_label(name, value),
     }
     page: list[Handoff] = []
-    after: int | None = lookup.after
+    after: int | None = (lookup.after or _BEYOND_ALL) if lookup.newest_first else lookup.after
     scanned_rows = 0
     # One more than asked for tells whether there are more.
     while after is not None and scanned_rows < MAX_SCANNED_ROWS and len(page) <= lookup.limit:
-        found, after = await read(_scan_step({**parameters, "after": after, "wanted": lookup.limit + 1 - len(page)}))
+        step = _scan_step(*sqls, {**parameters, "after": after, "wanted": lookup.limit + 1 - len(page)})
+        found, after = await read(step)
         page += (facts for facts in found if lookup.label is UNSET or (facts.labels or {}).get(name) == value)
         scanned_rows += SCAN_ROWS
     if len(page) > lookup.limit:
@@ -78,12 +85,9 @@ async def scan(read: Read, lookup: ListLookup) -> tuple[list[Handoff], int | Non
     return page, after
 
 
-def _scan_step(parameters: dict[str, Any]) -> Callable[[sqlite3.Connection], tuple[list[Handoff], int | None]]:
-    if parameters["status"] is None:
-        sql, end_sql = schema.SCAN, schema.SCAN_END
-    else:
-        sql, end_sql = schema.SCAN_STATUS, schema.SCAN_STATUS_END
-
+def _scan_step(
+    sql: str, end_sql: str, parameters: dict[str, Any]
+) -> Callable[[sqlite3.Connection], tuple[list[Handoff], int | None]]:
     def step(db: sqlite3.Connection) -> tuple[list[Handoff], int | None]:
         """What is wanted of the next rows, and the number of the last that was looked at, unless it was the last of all."""
         db.execute("begin")  # One snapshot: a row that comes after the scan mustn't be taken for one that it saw.

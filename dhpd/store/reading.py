@@ -39,15 +39,15 @@ from dhpd.engine.lookups import (
     Lookup,
     ResultLookup,
 )
-from dhpd.engine.views import record_view, rfc3339, status_reply
+from dhpd.engine.views import LeaseView, record_view, rfc3339, status_reply
 from dhpd.engine.writing import OlderCheckpoint, answer_older
 
 from .backend import StoreBackend
 from .exporting import export_page
 
 T = TypeVar("T")
-LeaseLeft = Callable[[str, int], int | None]
-"""How many milliseconds the lease of (handoff, fence) has left; None: it has none."""
+LeaseOf = Callable[[str, int], LeaseView]
+"""How the lease of (handoff, fence) stands."""
 
 PAGES = (CheckpointsLookup, HistoryLookup, ListLookup, ApprovalsLookup, ExportLookup, OlderCheckpoint)
 """What may take a while to read."""
@@ -61,7 +61,7 @@ _DETAILS_AT_ONCE = 16
 _encode = msgspec.json.Encoder().encode
 
 
-async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lease_left: LeaseLeft) -> Struct:
+async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lease_of: LeaseOf) -> Struct:
     """The reply that `lookup` stands for; raises `DHPError` where it comes to a refusal, `DiskError` if the disk fails."""
     room_bytes = min(max_frame_bytes, MAX_PAGE_BYTES) - _PAGE_OVERHEAD_BYTES
     match lookup:
@@ -87,7 +87,7 @@ async def resolve(lookup: Lookup, store: StoreBackend, max_frame_bytes: int, lea
             more = bool(fitting) and fitting[-1]["n"] < lookup.newest_n
             return HistoryReply(records=fitting, next=fitting[-1]["n"] if more else None)
         case ListLookup():
-            return await _list(lookup, store, room_bytes, lease_left)
+            return await _list(lookup, store, room_bytes, lease_of)
         case EffectLookup():
             payloads = await store.payloads([lookup.done_position])
             result = _payload(payloads, lookup.done_position)
@@ -129,12 +129,12 @@ async def _checkpoints(lookup: CheckpointsLookup, store: StoreBackend, room_byte
     return CheckpointsReply(checkpoints=page, next=page[-1].seq if more else None)
 
 
-async def _list(lookup: ListLookup, store: StoreBackend, room_bytes: int, lease_left: LeaseLeft) -> ListReply:
+async def _list(lookup: ListLookup, store: StoreBackend, room_bytes: int, lease_of: LeaseOf) -> ListReply:
     handoffs, after = await store.handoffs(lookup)
-    fitting = _fitting(handoffs, lambda facts: len(_encode(status_reply(facts, None))), room_bytes)
+    fitting = _fitting(handoffs, lambda facts: len(_encode(status_reply(facts))), room_bytes)
     if len(fitting) < len(handoffs):
         after = fitting[-1].number
-    views = [status_reply(facts, lease_left(facts.id, facts.fence)) for facts in fitting]
+    views = [status_reply(facts, lease_of(facts.id, facts.fence)) for facts in fitting]
     return ListReply(handoffs=views, next=after, position=lookup.position)
 
 

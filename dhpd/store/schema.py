@@ -153,17 +153,28 @@ CHECKPOINTS_TO_DELETE = _DELETE_SLICE.format(number="seq")
 # So many rows of the table of facts, and of those the ones that are wanted. A label is looked for as it is encoded, which
 # finds all that have it and hardly any other.
 _SCAN = """
-select number, facts from (
-    select number, kind, holder, facts from handoffs where number > :after {within} order by number limit :rows
-)
+select number, facts from (select number, kind, holder, facts from handoffs where {rows} limit :rows)
 where (:kind is null or kind = :kind) and (:holder is null or holder = :holder)
   and (:label is null or instr(facts, :label) > 0)
 limit :wanted
 """
-_SCAN_END = "select number from handoffs where number > :after {within} order by number limit 1 offset :rows - 1"
-_OF_STATUS = "and status = :status"
-SCAN, SCAN_END = _SCAN.format(within=""), _SCAN_END.format(within="")
-SCAN_STATUS, SCAN_STATUS_END = _SCAN.format(within=_OF_STATUS), _SCAN_END.format(within=_OF_STATUS)
+_SCAN_END = "select number from handoffs where {rows} limit 1 offset :rows - 1"
+# Few begin with the same digits: they are found by the index of ids, which the plus signs leave no other way than.
+_BY = {
+    "number": "number {beyond} :after order by number {order}",
+    "status": "status = :status and number {beyond} :after order by number {order}",
+    "prefix": """id between :first_id and :last_id and (:status is null or status = :status) and +number {beyond} :after
+        order by +number {order}""",
+}
+
+
+def _scans(beyond: str, order: str) -> dict[str, tuple[str, str]]:
+    rows = {by: text.format(beyond=beyond, order=order) for by, text in _BY.items()}
+    return {by: (_SCAN.format(rows=text), _SCAN_END.format(rows=text)) for by, text in rows.items()}
+
+
+SCANS = {False: _scans(">", "asc"), True: _scans("<", "desc")}
+"""By whether the newest come first, and by what rows are found: the rows that are wanted, and the last that was looked at."""
 
 RECORDS_AFTER = """
 select j.position, j.handoff, j.prev, j.body, h.kind from journal as j left join handoffs as h on h.id = j.handoff

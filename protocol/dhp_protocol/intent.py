@@ -18,6 +18,7 @@ from .limits import MAX_KEY_CHARS, MAX_SAFE_INTEGER
 
 KIND_PATTERN = r"^[A-Za-z0-9._:/-]{1,128}\Z"
 HANDOFF_PATTERN = r"^[0-9a-f]{64}\Z"
+ID_PREFIX_PATTERN = r"^[0-9a-f]{4,64}\Z"
 
 MAX_SHOWN_CHARS = 64
 """So much of a text is repeated in an error."""

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from . import limits
-from .intent import HANDOFF_PATTERN, KIND_PATTERN
+from .intent import HANDOFF_PATTERN, ID_PREFIX_PATTERN, KIND_PATTERN
 
 RequestId = Annotated[str, Meta(max_length=limits.MAX_ID_BYTES)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 HandoffId = Annotated[str, Meta(pattern=HANDOFF_PATTERN)]
+IdPrefix = Annotated[str, Meta(pattern=ID_PREFIX_PATTERN)]
 Kind = Annotated[str, Meta(pattern=KIND_PATTERN)]
 Name = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_CHARS)]
 Reason = Annotated[str, Meta(max_length=limits.MAX_REASON_CHARS)]
@@ -344,11 +345,16 @@ class Forget(Request, tag="forget", frozen=True):
 
 
 class ListHandoffs(Request, tag="list", frozen=True):
-    """Asks for a page of statuses in the order of dispatch; `after` is what `next` gave."""
+    """Asks for a page of statuses in the order of dispatch; `after` is what `next` gave.
+
+    `prefix` is what the ids begin with; `newest_first` turns the order round.
+    """
 
     status: Status | UnsetType = UNSET
     kind: Kind | UnsetType = UNSET
     worker: Name | UnsetType = UNSET
+    prefix: IdPrefix | UnsetType = UNSET
+    newest_first: bool = False
     label: Annotated[str, Meta(max_length=2 * limits.MAX_LABEL_CHARS + 1, pattern="=")] | UnsetType = UNSET
     after: Count = 0
     limit: int = 100

@@ -207,10 +207,19 @@ class KeptView(Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class StatusReply(Struct, frozen=True, kw_only=True):
-    """How a handoff stands; `seq` is its last checkpoint's (0: none), times are RFC 3339.
+class ActivityView(Struct, frozen=True, kw_only=True):
+    """The activity that a holder said last: how often it was no news (`ActivityReply`), and how long ago that was."""
 
-    `wake_at`: when suspended work comes back by itself; `kept`: what a cap refused.
+    repeats: int
+    ago_ms: int
+
+
+class StatusReply(Struct, frozen=True, kw_only=True):
+    """How a handoff stands; `seq` is its last checkpoint's (0: none), `checkpoint_at` that one's, times are RFC 3339.
+
+    `wake_at`: when suspended work comes back by itself; `kept`: what a cap refused; `activity`: what its holder said under
+    this fence since the daemon's start (null: nothing); `keep_checkpoints`: so many of the newest are kept, None from a
+    daemon that doesn't say.
     """
 
     handoff: str
@@ -237,6 +246,9 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     position: int
     wake_at: str | None = None
     kept: KeptView | None = None
+    keep_checkpoints: int | None = None
+    checkpoint_at: str | None = None
+    activity: ActivityView | None = None
 
 
 class LastCheckpointReply(Struct, frozen=True, kw_only=True):
@@ -305,7 +317,10 @@ class LimitsHit(Struct, kw_only=True):
 
 
 class StatsReply(Struct, frozen=True, kw_only=True):
-    """`loop_late_ms`: how late the daemon's loop was, the 99th percentile of the last minute; `worst`: since the start."""
+    """`loop_late_ms`: how late the daemon's loop was, the 99th percentile of the last minute; `worst`: since the start.
+
+    `time` is the daemon's (RFC 3339); `records_by_type` counts, since the start, what is on disk: from two answers come rates.
+    """
 
     handoffs: dict[str, int]
     leases: int
@@ -327,6 +342,8 @@ class StatsReply(Struct, frozen=True, kw_only=True):
     log_bytes: int = 0
     limits_hit: LimitsHit = msgspec.field(default_factory=LimitsHit)
     disk: str = "ok"
+    time: str = ""
+    records_by_type: dict[str, int] = {}
 
 
 class HealthReply(Struct, frozen=True, kw_only=True):

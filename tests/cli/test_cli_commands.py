@@ -135,6 +135,7 @@ def test_list_is_a_table_or_lines_of_json(dhp: Dhp) -> None:
     assert table[0].split() == ["HANDOFF", "KIND", "STATUS", "HOLDER", "SEQ", "FAILURES", "UPDATED"]
     assert [line.split()[0] for line in table[1:]] == [handoff[:12] for handoff in ids]
     assert [row["handoff"] for row in dhp("list", "--kind", "cli.list", "--json").json_lines] == ids
+    assert [row["handoff"] for row in dhp("list", "--kind", "cli.list", "--newest", "--json").json_lines] == ids[::-1]
     assert [row["handoff"] for row in dhp("list", "--label", "n=1", "--json").json_lines] == ids[1:2]
     assert dhp("list", "--kind", "cli.list", "--status", "dead", "--json").out == ""
 
@@ -180,6 +181,16 @@ def test_a_result_that_will_never_be_there_is_exit_code_1(dhp: Dhp) -> None:
     never = dhp("result", handoff)
     assert (never.code, never.out) == (1, "")
     assert "cancelled" in never.err
+
+
+def test_state_is_that_of_the_last_checkpoint(dhp: Dhp, client: dhp_client.sync.Client) -> None:
+    handoff = dhp("dispatch", "cli.state").out.strip()
+    early = dhp("state", handoff)
+    assert (early.code, early.out, early.err) == (4, "", "dhp: it has no checkpoint yet.\n")
+    complete(client, "cli.state", 1)
+    assert dhp("state", handoff).out == '{"half":true}\n'
+    told = dhp("state", handoff, "--json").json
+    assert (told["handoff"], told["seq"], told["state"]) == (handoff, 1, {"half": True})
 
 
 def test_history_tells_all_in_order(dhp: Dhp, client: dhp_client.sync.Client) -> None:
@@ -269,3 +280,52 @@ def test_what_the_daemon_refuses_is_told_as_it_says_it(dhp: Dhp) -> None:
     refused = dhp("dispatch", "no blanks, please")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert "kind" in refused.err
+    as_json = dhp("--json", "dispatch", "no blanks, please")
+    assert (as_json.code, as_json.out) == (1, "")
+    error = json.loads(as_json.err)["error"]
+    assert (error["code"], error["retry"], error["details"]) == ("invalid_request", "no", {"member": "kind"})
+
+
+def test_what_changes_something_answers_in_json_where_it_is_asked_to(
+    dhp: Dhp, client: dhp_client.sync.Client, tmp_path: Path
+) -> None:
+    made = client.dispatch("cli.json", {}, budget={"max_usd": 1})
+    handoff, bundle = made.handoff, tmp_path / "bundle"
+
+    def told(*arguments: str) -> object:
+        ran = dhp(*arguments, "--json")
+        assert (ran.code, ran.err) == (0, ""), arguments
+        return ran.json
+
+    assert told("suspend", handoff) == {"status": "suspended", "duplicate": False}
+    assert told("resume", handoff) == {"status": "pending"}
+    with client.claim(handoff) as task, pytest.raises(ConnectionError):
+        task.effect("charge", _breaks)
+    assert told("effect-done", handoff, "charge", "--result", "7") == {
+        "handoff": handoff,
+        "step": "charge",
+        "result": 7,
+    }
+    with client.claim(handoff, wait_ms=60_000) as task:
+        task.fail("Broken", retry=False)
+    assert told("redrive", handoff, "--add", "max_usd=1") == {"status": "pending"}
+    budget = told("budget-add", handoff, "max_usd=0.5")
+    assert isinstance(budget, dict)
+    assert budget["budget"]["max_usd"] == 2.5
+    assert told("cancel", handoff) == {"status": "cancelled"}
+    assert told("ack", handoff) == {"handoff": handoff, "acked": True}
+    exported = told("export", handoff, str(bundle))
+    assert exported == {
+        "handoff": handoff,
+        "file": str(bundle),
+        "lines": bundle.read_bytes().count(b"\n"),
+        "bytes": bundle.stat().st_size,
+    }
+    assert told("forget", handoff) == {"handoff": handoff, "forgotten": True}
+    imported = told("import", str(bundle))
+    assert isinstance(imported, dict)
+    assert (imported["handoff"], imported["created"]) == (handoff, True)
+
+
+def _breaks(key: str) -> None:
+    raise ConnectionError("the line went dead")

@@ -37,7 +37,7 @@ from .conftest import Dhp
         (("list", "--status", "gone"), "gone"),
         (("--connect", "http://127.0.0.1/", "stats"), "tcp://"),
         (("fly",), "No such command"),
-        (("stat",), "Did you mean one of: 'stats', 'status'?"),
+        (("stat",), "Did you mean one of: 'state', 'stats', 'status'?"),
         (("demo", "--kill-at", "7", "--pages", "6"), "smaller number"),
         (("demo", "--pages", "100000"), "There are"),
     ],
@@ -72,6 +72,23 @@ def test_looking_where_nothing_is_leaves_nothing(dhp: Dhp, tmp_path: Path, monke
     assert (looked.code, looked.out) == (3, "")
     assert "dispatch something here first" in looked.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_is_another_daemon_is_pointed_to_but_not_asked(
+    dhp: Dhp, daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DHP_CONNECT")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "SERVICE_SOCKET", daemon.address)
+    looked = dhp("list")
+    assert (looked.code, looked.out, looked.err.count("\n")) == (3, "", 1)
+    assert looked.err.endswith(f"One answers at {daemon.address}.\n")
+
+
+def test_a_file_in_the_place_of_json_is_recognised(dhp: Dhp, tmp_path: Path) -> None:
+    (tmp_path / "inputs.json").write_text("{}")
+    wrong = dhp("dispatch", "k", "--inputs", str(tmp_path / "inputs.json"))
+    assert (wrong.code, f"write @{tmp_path}/inputs.json" in " ".join(wrong.err.split())) == (2, True)
 
 
 def test_help_is_there_without_a_daemon_and_names_every_command() -> None:

@@ -497,3 +497,36 @@ async def test_a_result_that_is_no_json_is_told_to_leave_the_effect_in_doubt(
         with pytest.raises(dhp_client.EffectInDoubt):
             await task.effect("charge", lambda key: "again")
         assert await task.effect("charge", Outside(), in_doubt=lambda key: [1, 2]) == [1, 2]
+
+
+async def test_an_effect_that_is_carried_out_elsewhere_is_begun_once_and_in_doubt_from_then_on(
+    client: dhp_client.Client, kind: str
+) -> None:
+    await client.dispatch(kind, {})
+    task = await client.claim(kinds=kind)
+    assert task is not None
+    begun = await task.begin_effect("mail")
+    assert (begun.state, begun.result) == ("new", None)
+    again = await task.begin_effect("mail")
+    assert (again.state, again.idempotency_key) == ("in_doubt", begun.idempotency_key)
+    assert await task.end_effect("mail", {"sent": True}) == {"sent": True}
+    done = await task.begin_effect("mail")
+    assert (done.state, done.result, done.idempotency_key) == ("done", {"sent": True}, begun.idempotency_key)
+    assert await task.effect("mail", lambda key: pytest.fail("it was done")) == {"sent": True}
+    with pytest.raises(dhp_client.EffectConflict):
+        await task.end_effect("mail", {"sent": False})
+    with pytest.raises(dhp_client.InvalidRequest):
+        await task.end_effect("never begun")
+    await task.release()
+
+
+async def test_work_that_is_abandoned_is_orphaned(client: dhp_client.Client, kind: str) -> None:
+    handoff = (await client.dispatch(kind, {})).handoff
+    task = await client.claim(handoff, ttl_ms=500)
+    assert task is not None
+    task.abandon()
+    async with client.claim(handoff, wait_ms=20_000) as next_one:
+        assert next_one.was == "orphaned"
+        await next_one.release()
+    with pytest.raises(dhp_client.TaskEnded):
+        await task.checkpoint({})

@@ -125,6 +125,11 @@ def has_one_page(request: Message, answer: Message) -> Message | None:
     return {**answer, "next": None} if answer.get("next") is not None else None
 
 
+def keeps_one_order(request: Message, answer: Message) -> Message | None:
+    """The newest aren't first, whatever was asked for."""
+    return {**answer, "handoffs": answer["handoffs"][::-1]} if request.get("newest_first") else None
+
+
 def hides_a_limit(request: Message, answer: Message) -> Message | None:
     """hello doesn't tell one of the limits."""
     if "limits" not in answer:
@@ -225,7 +230,12 @@ FAULTS: list[tuple[Rewrite, tuple[str, ...], set[str]]] = [
         {"ends/complete-again-with-the-same-bytes-is-a-duplicate"},
     ),
     (lets_the_asker_decide, ("approvals",), {"approvals/whoever-asked-or-holds-the-work-never-decides"}),
-    (has_one_page, ("looking",), {"looking/pages-go-on-where-the-last-one-ended"}),
+    (
+        has_one_page,
+        ("looking",),
+        {"looking/pages-go-on-where-the-last-one-ended", "looking/a-list-turns-round-and-finds-beginnings"},
+    ),
+    (keeps_one_order, ("looking/a-list*",), {"looking/a-list-turns-round-and-finds-beginnings"}),
     (hides_a_limit, ("hello/hello*", "hello/a-*"), {"hello/hello-tells-every-limit"}),
     (
         tells_no_retry,

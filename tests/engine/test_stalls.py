@@ -358,9 +358,9 @@ def test_what_comes_back_between_new_things_is_no_circle() -> None:
 def test_what_is_known_is_bounded() -> None:
     activities = Activities()
     for number in range(MAX_KNOWN + 1):
-        assert activities.say(str(number)) == 0
-    assert activities.say("1") == 1
-    assert activities.say("0") == 0, "this one was forgotten"
+        assert activities.say(str(number), 0) == 0
+    assert activities.say("1", 0) == 1
+    assert activities.say("0", 0) == 0, "this one was forgotten"
 
 
 def test_a_new_hold_knows_of_no_repeats() -> None:

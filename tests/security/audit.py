@@ -1,84 +1,76 @@
-"""What `dhpd` brings along when it is installed, and whether anything is known against it: `make audit`.
+"""What `dhpd` and its extras bring along when they are installed, and whether anything is known against it: `make audit`.
 
-Two parts. What needs no network: nothing is brought along but what is listed here, under licences that are listed here. What
-does: the Python Package Index tells of each installed version whether vulnerabilities are known, and whether it was withdrawn.
-Exit code 1 where either part finds something. Where the index can't be asked, or doesn't know the version, that is said loudly
-in a line that begins with NOT AUDITED, and isn't a failure: it says nothing about the dependencies.
+Two parts. What needs no network: with `dhpd` nothing is brought along but what is listed here by name, and whatever comes with an
+extra has a licence of the families that are listed here. What does: the Python Package Index tells of each installed version whether
+vulnerabilities are known, and whether it was withdrawn; of what comes with the extras, a hundred packages, only if asked to
+(`make audit ARGS=--look-up-extras`). Exit code 1 where either part finds something. Where the index can't be asked, or doesn't know
+the version, that is said loudly in a line that begins with NOT AUDITED, and isn't a failure: it says nothing about the dependencies.
 """
 
 import json
 import os
-import re
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 
-ALLOWED = {
-    "uvloop": ("MIT", "Apache-2.0"),
-    "msgspec": ("BSD-3-Clause",),
-    "aiosqlite": ("MIT",),
-    "rfc8785": ("Apache-2.0",),
-    "click": ("BSD-3-Clause",),
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from .licences import is_permissive, licences_of
+
+ALLOWED = ("uvloop", "msgspec", "aiosqlite", "rfc8785", "click")
+"""Every package that comes with `dhpd`: each was read."""
+EXTRAS = ("rich", "mcp", "a2a", "langgraph", "pydantic-ai")
+COPYLEFT = {
+    "certifi": "MPL-2.0: a list of certificates, unchanged; the licence covers its own files only",
+    "orjson": "MPL-2.0: parts of its compiled code, unchanged; the licence covers its own files only",
 }
-"""Every package that comes with `dhpd`, and the licences that it was read to have."""
+"""What comes with an extra under a licence that asks for something of whoever changes it, and why that is harmless."""
 INDEX = "https://pypi.org"
 INDEX_VARIABLE = "DHPD_AUDIT_INDEX"
 ASK_WITHIN_S = 10.0
-
-_NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 class Unanswered(Exception):
     """The index can't be asked, or doesn't know; the message says which."""
 
 
-def brought_along(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
-    """What is installed because of `name`, without extras and without `name` itself."""
-    seen = set() if seen is None else seen
-    for requirement in distribution(name).requires or ():
-        wanted = _NAME.match(requirement)
-        if wanted is None or "extra ==" in requirement:
-            continue
-        other = wanted[0].lower().replace("_", "-")
-        if other not in seen and not _for_another_system(requirement):
-            seen.add(other)
-            yield distribution(other)
-            yield from brought_along(other, seen)
+def brought_along(name: str, extras: Iterable[str] = ()) -> dict[str, Distribution]:
+    """What is installed because of `name` with these extras, by its name, without `name` itself."""
+    found: dict[str, Distribution] = {}
+    seen: set[tuple[str, str]] = set()
+
+    def walk(name: str, extra: str) -> None:
+        for text in distribution(name).requires or ():
+            wanted = Requirement(text)
+            if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
+                continue
+            other = canonicalize_name(wanted.name)
+            found[other] = distribution(other)
+            for its in ("", *wanted.extras):
+                if (other, its) not in seen:
+                    seen.add((other, its))
+                    walk(other, its)
+
+    for extra in ("", *extras):
+        walk(name, extra)
+    found.pop(name, None)
+    return found
 
 
-def _for_another_system(requirement: str) -> bool:
-    return bool(re.search(r"(platform_system|sys_platform) == ['\"](Windows|win32)['\"]", requirement))
-
-
-def faults_at_hand(found: list[Distribution]) -> list[str]:
+def faults_at_hand(base: dict[str, Distribution], with_extras: dict[str, Distribution]) -> Iterator[str]:
     """What is wrong that needs no network to be seen."""
-    faults = []
-    names = {each.metadata["Name"].lower() for each in found}
-    faults += [
-        f"{name} is brought along and isn't listed: read it, its licence and its own dependencies"
-        for name in sorted(names - ALLOWED.keys())
-    ]
-    faults += [f"{name} is listed, but isn't brought along" for name in sorted(ALLOWED.keys() - names)]
-    for each in found:
-        name = each.metadata["Name"].lower()
-        told = licences_of(each)
-        if name in ALLOWED and not any(_names_licence(told, licence) for licence in ALLOWED[name]):
-            faults.append(f"{name} {each.version} has another licence than {' or '.join(ALLOWED[name])}: {told[:200]}")
-    return faults
-
-
-def licences_of(found: Distribution) -> str:
-    """All that its metadata says of its licence."""
-    metadata = found.metadata
-    fields = [*metadata.get_all("License-Expression", []), *metadata.get_all("License", [])]
-    return "; ".join([*fields, *(line for line in metadata.get_all("Classifier", []) if line.startswith("License"))])
-
-
-def _names_licence(told: str, licence: str) -> bool:
-    family = licence.partition("-")[0]
-    return licence.lower() in told.lower() or re.search(rf"\b{family}\b", told, re.IGNORECASE) is not None
+    for name in sorted(base.keys() - set(ALLOWED)):
+        yield f"{name} is brought along and isn't listed: read it, its licence and its own dependencies"
+    for name in sorted((set(ALLOWED) - base.keys()) | (COPYLEFT.keys() - with_extras.keys())):
+        yield f"{name} is listed, but isn't brought along"
+    for name, each in sorted(with_extras.items()):
+        told = licences_of(each.metadata)
+        allowed = {"MPL-2.0"} if name in COPYLEFT else set()
+        if not is_permissive(told, allowed):
+            yield f"{name} {each.version} has a licence that isn't listed: {'; '.join(told)[:200] or 'none is told'}"
 
 
 def known_against(name: str, version: str, index: str) -> list[str]:
@@ -103,24 +95,28 @@ def known_against(name: str, version: str, index: str) -> list[str]:
     return known
 
 
-def main(index: str) -> int:
-    found = list(brought_along("dhpd"))
-    faults = faults_at_hand(found)
+def main(index: str, *, look_up_extras: bool = False) -> int:
+    base = brought_along("dhpd")
+    with_extras = brought_along("dhpd", EXTRAS)
+    faults = list(faults_at_hand(base, with_extras))
     unanswered = []
-    for each in found:
-        name, version = each.metadata["Name"].lower(), each.version
+    looked_up = with_extras if look_up_extras else base
+    for name, each in looked_up.items():
         try:
-            faults += known_against(name, version, index)
+            faults += known_against(name, each.version, index)
         except Unanswered as error:
-            unanswered.append(f"{name} {version}: {error}")
+            unanswered.append(f"{name} {each.version}: {error}")
     for fault in faults:
         print(f"AUDIT: {fault}")
     for each_unanswered in unanswered:
         print(f"NOT AUDITED for vulnerabilities: {each_unanswered}")
-    checked = len(found) - len(unanswered)
-    print(f"{len(found)} packages come with dhpd; {checked} of them were looked up; {len(faults)} faults.")
+    checked = len(looked_up) - len(unanswered)
+    print(
+        f"{len(base)} packages come with dhpd, {len(with_extras)} with all of its extras; {checked} of them were looked up; "
+        f"{len(faults)} faults."
+    )
     return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(os.environ.get(INDEX_VARIABLE, INDEX)))
+    sys.exit(main(os.environ.get(INDEX_VARIABLE, INDEX), look_up_extras="--look-up-extras" in sys.argv[1:]))

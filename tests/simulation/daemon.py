@@ -17,6 +17,7 @@ from dhpd.engine.lookups import Lookup
 from dhpd.engine.moments import Now
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Notice, Reply
+from dhpd.engine.views import NO_LEASE
 from dhpd.store.backend import DiskError
 from dhpd.store.reading import resolve
 
@@ -299,7 +300,7 @@ class SimulatedDaemon(Committing):
 
     def _resolve(self, lookup: Any) -> Any:
         try:
-            return now_of(resolve(lookup, self.store, FRAME_BYTES, lambda handoff, fence: None))
+            return now_of(resolve(lookup, self.store, FRAME_BYTES, lambda handoff, fence: NO_LEASE))
         except DHPError as error:
             return error
         except DiskError:

@@ -5,6 +5,7 @@ nothing of a live object survives in it. An append fails before anything is writ
 two, only `settle` tells. What may go from the disk goes at once, before the next append (`prunes_by_itself`).
 """
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 
@@ -169,9 +170,11 @@ class ModelStore:
             fits = all(value is msgspec.UNSET or getattr(facts, name) == value for name, value in wanted.items())
             name, _, value = (lookup.label or "").partition("=")
             fits = fits and (lookup.label is msgspec.UNSET or (facts.labels or {}).get(name) == value)
-            if fits and facts.number > lookup.after:
+            fits = fits and (lookup.prefix is msgspec.UNSET or facts.id.startswith(lookup.prefix))
+            beyond = facts.number < (lookup.after or math.inf) if lookup.newest_first else facts.number > lookup.after
+            if fits and beyond:
                 page.append(facts)
-        page.sort(key=lambda facts: facts.number)
+        page.sort(key=lambda facts: facts.number, reverse=lookup.newest_first)
         return page[: lookup.limit], page[lookup.limit - 1].number if len(page) > lookup.limit else None
 
     async def records_after(self, position: int, limit: int) -> list[StoredRecord]:

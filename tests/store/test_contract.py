@@ -343,7 +343,7 @@ async def many(kit: Kit) -> Stories:
     return stories
 
 
-async def listed(kit: Kit, limit: int = 1_000, **filters: str) -> list[int]:
+async def listed(kit: Kit, limit: int = 1_000, **filters: str | bool) -> list[int]:
     """The numbers of all that is listed, page by page."""
     seen: list[int] = []
     lookup: ListLookup = replace(EVERYTHING, limit=limit, **filters)
@@ -360,6 +360,12 @@ async def listed(kit: Kit, limit: int = 1_000, **filters: str) -> list[int]:
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
+        ({"prefix": name(0)[:4]}, list(range(12))),
+        ({"prefix": name(11)}, [11]),
+        ({"prefix": name(11)[:63]}, list(range(12))),
+        ({"prefix": "0001"}, []),
+        ({"prefix": name(0)[:5], "worker": "ada"}, [0, 4, 8]),
+        ({"prefix": name(0)[:5], "status": "completed"}, [6]),
         ({}, list(range(12))),
         ({"status": "running"}, [0, 4, 8]),
         ({"status": "completed"}, [6]),
@@ -380,6 +386,7 @@ async def test_lists_are_filtered_and_paged(
     kit: Kit, many: Stories, filters: dict[str, str], expected: list[int], limit: int
 ) -> None:
     assert await listed(kit, limit, **filters) == expected
+    assert await listed(kit, limit, newest_first=True, **filters) == expected[::-1]
 
 
 async def test_a_label_may_hold_an_equals_sign_in_its_value(kit: Kit) -> None:

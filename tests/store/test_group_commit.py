@@ -32,6 +32,7 @@ from dhpd.engine.journal import Batch
 from dhpd.engine.lookups import Lookup
 from dhpd.engine.operations import Engine
 from dhpd.engine.outputs import Reply
+from dhpd.engine.views import NO_LEASE
 from dhpd.engine.waiting import Address
 from dhpd.store import appending, group_commit
 from dhpd.store.backend import Appended, StoreBackend, StoreError
@@ -100,7 +101,7 @@ class Shell:
         answer: Any = reply.answer
         if isinstance(answer, Lookup):
             try:
-                answer = await resolve(answer, self.store, 1 << 20, lambda handoff, fence: None)
+                answer = await resolve(answer, self.store, 1 << 20, lambda handoff, fence: NO_LEASE)
             except DHPError as error:
                 answer = error
         future = self._answers.pop(reply.to.request_id)

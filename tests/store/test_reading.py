@@ -17,6 +17,7 @@ from dhpd.engine.lookups import (
     Lookup,
     ResultLookup,
 )
+from dhpd.engine.views import LeaseView
 from dhpd.engine.writing import OlderCheckpoint
 from dhpd.store.reading import resolve
 
@@ -27,7 +28,7 @@ FRAME_BYTES = 1 << 20
 
 
 async def read(kit: Kit, lookup: Lookup, frame_bytes: int = FRAME_BYTES) -> Any:
-    answer = await resolve(lookup, kit.store, frame_bytes, lambda handoff, fence: 77)
+    answer = await resolve(lookup, kit.store, frame_bytes, lambda handoff, fence: LeaseView(77))
     assert len(reply_body(1, answer)) <= frame_bytes, "it fits a frame"
     return answer
 
@@ -139,7 +140,7 @@ async def test_a_record_is_shown_without_what_only_the_daemon_needs(kit: Kit) ->
 
 async def test_a_list_tells_what_is_left_of_a_lease(kit: Kit, stories: Stories) -> None:
     (status,) = (await read(kit, ListLookup(9, 0, 10, UNSET, UNSET, UNSET, UNSET))).handoffs
-    assert status.lease_left_ms == 77
+    assert (status.lease_left_ms, status.activity) == (77, None)
 
 
 # --- an older checkpoint sent again ---------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from dhpd.engine.outputs import Notice
 from dhpd.engine.porting import Plan, plan_extension, plan_new
 from dhpd.engine.porting_operations import Arrived
 from dhpd.engine.roles import ADMIN, Caller
+from dhpd.engine.views import NO_LEASE
 from dhpd.engine.waiting import Address
 from dhpd.store.backend import DiskError
 from dhpd.store.reading import resolve
@@ -339,7 +340,7 @@ class World:
 
     def _resolved(self, lookup: Any) -> Struct | DHPError:
         try:
-            return now_of(resolve(lookup, self.disk, self.max_frame_bytes, lambda handoff, fence: None))
+            return now_of(resolve(lookup, self.disk, self.max_frame_bytes, lambda handoff, fence: NO_LEASE))
         except DHPError as error:
             return error
         except DiskError:

@@ -10,7 +10,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import IntFlag
 from pathlib import Path
 
@@ -19,6 +19,7 @@ _RULES = 4
 _HEAD = struct.Struct("q")
 _RULE = struct.Struct("iiqqqqq208s")
 """calls, error, first, most, keep, seen, met, path: as in `faults.c`."""
+_HELD = -1
 _SEEN = struct.calcsize("iiqqq")
 
 
@@ -71,6 +72,10 @@ class FaultShim:
             yield Fault(self._map, at)
         finally:
             struct.pack_into("i", self._map, at, 0)
+
+    def holds(self, calls: Calls, path: str) -> AbstractContextManager["Fault"]:
+        """Calls on files whose path ends with `path` don't come back while this lasts, as from a device that hangs."""
+        return self.fails(calls, path, _HELD)
 
     def set_clock(self, ahead_s: float) -> None:
         """The wall clock is ahead of the machine's by so much, from now on."""

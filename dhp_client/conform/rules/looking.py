@@ -46,7 +46,7 @@ def the_history_tells_all_in_order(bench: Bench) -> None:
 def a_status_has_all_its_members(bench: Bench) -> None:
     """status tells everything that section 7 lists."""
     peer = bench.peer()
-    handoff = peer.dispatch(labels={"a": "b"}, priority=7)
+    handoff = peer.dispatch(labels={"a": "b"}, priority=7, keep_checkpoints=40)
     status = peer.status(handoff)
     wanted = {
         "handoff": handoff,
@@ -58,6 +58,7 @@ def a_status_has_all_its_members(bench: Bench) -> None:
         "failures": 0,
         "stalls": 0,
         "seq": 0,
+        "keep_checkpoints": 40,
         "steps": 0,
         "reason": None,
         "parent": None,
@@ -67,12 +68,60 @@ def a_status_has_all_its_members(bench: Bench) -> None:
         "acked": False,
         "wake_at": None,
         "kept": None,
+        "checkpoint_at": None,
+        "activity": None,
     }
     for name, value in wanted.items():
         same(name, status[name], value)
     for name in ("created_at", "updated_at"):
         holds(_TIME.fullmatch(str(status[name])) is not None, f"{name} as a time", status[name])
     same("position", status["position"], peer.history(handoff)[-1]["position"])
+
+
+@rules.point
+def a_status_tells_when_the_holder_last_did_something(bench: Bench) -> None:
+    """status tells when the newest checkpoint came, and how the activity said last repeats; the next hold begins anew."""
+    peer = bench.peer()
+    held = peer.held()
+    held.checkpoint(1)
+    came_at = held.status()["checkpoint_at"]
+    same("checkpoint_at", came_at, peer.history(held.handoff)[-1]["at"])
+    for repeats in (0, 1):
+        held.call("activity", digest="turn")
+        activity = held.status()["activity"]
+        same("repeats", activity["repeats"], repeats)
+        holds(type(activity["ago_ms"]) is int and activity["ago_ms"] >= 0, "ago_ms in milliseconds", activity)
+    held.call("release")
+    peer.claim(held.handoff)
+    status = peer.status(held.handoff)
+    same("checkpoint_at and activity", (status["checkpoint_at"], status["activity"]), (came_at, None))
+
+
+@rules.point
+def a_list_turns_round_and_finds_beginnings(bench: Bench) -> None:
+    """list with newest_first gives the opposite order, page by page; with prefix, what begins with it."""
+    peer = bench.peer()
+    made = [peer.dispatch() for _ in range(5)]
+    for limit in (1, 2, 5, 6):
+        found = peer.pages("list", "handoffs", kind=bench.kind, newest_first=True, limit=limit)
+        same(f"the newest first, in pages of {limit}", [one["handoff"] for one in found], made[::-1])
+    for digits in (4, 5, 63, 64):
+        for newest_first in (False, True):
+            found = peer.pages(
+                "list",
+                "handoffs",
+                kind=bench.kind,
+                status="pending",
+                prefix=made[2][:digits],
+                newest_first=newest_first,
+            )
+            wanted = [one for one in made if one.startswith(made[2][:digits])]
+            same(
+                f"what begins so, by {digits} digits",
+                [one["handoff"] for one in found],
+                sorted(wanted, key=made.index, reverse=newest_first),
+            )
+    same("of another status", peer.call("list", prefix=made[2], status="running")["handoffs"], [])
 
 
 @rules.point
@@ -202,6 +251,9 @@ def stats_counts(bench: Bench) -> None:
     peer = bench.peer()
     position = peer.status(peer.held().handoff)["position"]
     reply = peer.call("stats")
+    holds(_TIME.fullmatch(str(reply["time"])) is not None, "the daemon's time", reply["time"])
+    for name in ("dispatched", "claimed"):
+        holds(reply["records_by_type"].get(name, 0) >= 1, f"at least one {name}", reply["records_by_type"])
     for status in ("pending", "running", "orphaned", "suspended", "completed", "cancelled", "dead"):
         holds(type(reply["handoffs"][status]) is int, f"how many are {status}", reply["handoffs"])
     for name in ("leases", "waiting_claims", "sessions", "connections", "position", "durable_position", "commits"):

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 enum { WRITE = 1, SYNC = 2, READ = 4, OPEN = 8, ALLOCATE = 16, TRUNCATE = 32 };
+enum { HELD = -1 };           /* as an error: the call comes back when the rule is taken away, and then it does what it does */
 
 struct rule {
   _Atomic int32_t calls;      /* which calls, as bits; 0: none */
@@ -83,7 +84,9 @@ static struct rule *met(int call, int file, const char *path) {
     int64_t number = atomic_fetch_add(&rule->seen, 1) + 1;
     if (number < rule->first || (rule->most && number >= rule->first + rule->most)) continue;
     atomic_fetch_add(&rule->met, 1);
-    return rule;
+    if (rule->error != HELD) return rule;
+    while (atomic_load(&rule->calls) & call) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return NULL;
   }
   return NULL;
 }

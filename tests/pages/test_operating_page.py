@@ -10,13 +10,16 @@ from dhpd.config import Config, load_config
 
 from ..support.daemon_process import DaemonProcess
 from ..support.wire_client import WireClient
+from .blocks import ROOT, block
 
-PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
-_ready, *CONSOLES = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+PAGE = "docs/operating.md"
+STARTED = block(PAGE, "Running it", "console")
+CONSOLES = [block(PAGE, "Is the store whole", "console"), block(PAGE, "A second copy", "console")]
 
 
 def test_every_command_answers_as_printed(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    assert STARTED.startswith("$ dhpd --data ./data --listen unix:./dhpd.sock\n")
     with DaemonProcess(tmp_path / "data", listen=(f"unix:{tmp_path}/dhpd.sock",)) as daemon:
         with WireClient(daemon.unix) as client:
             handoff = client.dispatch()
@@ -36,11 +39,10 @@ def test_every_command_answers_as_printed(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_named_and_the_example_can_be_used(tmp_path: Path) -> None:
-    named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
+    named = set(re.findall(r"`([a-z_]+)`", (ROOT / PAGE).read_text()))
     assert set(Config.__struct_fields__) - named == set()
-    (example,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     file = tmp_path / "dhpd.toml"
-    file.write_text(example)
+    file.write_text(block(PAGE, "Settings", "toml"))
     assert load_config(file, {}, {}).retention_ms == 90 * 86_400_000
 
 

@@ -7,16 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
-SECTION = PAGE.read_text().partition("\n## TLS and tokens\n")[2].partition("\n## ")[0]
+from .blocks import block
+
+PAGE = "docs/operating.md"
+SECTION = "TLS and tokens"
+BLOCKS = (
+    block(PAGE, SECTION, "sh", 0),
+    block(PAGE, SECTION, "sh", 1),
+    block(PAGE, SECTION, "sh", 2),
+    block(PAGE, SECTION, "sh", 3),
+)
 PRINTED_PORT = "8471"
 
 
 def test_every_command_does_what_it_says(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    blocks = re.findall(r"^```sh\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
-    authority, tokens, daemon, client = [block.replace(PRINTED_PORT, port) for block in blocks]
+    authority, tokens, daemon, client = [text.replace(PRINTED_PORT, port) for text in BLOCKS]
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("DHP")},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

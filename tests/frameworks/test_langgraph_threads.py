@@ -1,0 +1,133 @@
+"""Threads of any names over a client: who may write one, what looking costs, and how one goes."""
+
+from typing import Any
+
+import pytest
+
+import dhp_client
+from dhp_client.langgraph import DHPSaver
+
+from .test_langgraph_runs import Ran, dispatched
+
+
+def named(thread_id: str) -> Any:
+    return {"configurable": {"thread_id": thread_id}}
+
+
+async def test_a_conversation_goes_on_and_its_past_can_be_read_and_forked(client: dhp_client.Client) -> None:
+    graph = Ran().graph(DHPSaver(client), "a")
+    await graph.ainvoke({"done": ["1"]}, named("talk"), durability="sync")
+    assert (await graph.ainvoke({"done": ["2"]}, named("talk"), durability="sync"))["done"] == ["1", "a", "2", "a"]
+    past = [state async for state in graph.aget_state_history(named("talk"))]
+    assert [state.values.get("done") for state in past] == [
+        ["1", "a", "2", "a"],
+        ["1", "a", "2"],
+        ["1", "a"],
+        ["1", "a"],
+        ["1"],
+        [],
+    ]
+    forked = await graph.aupdate_state(past[3].config, {"done": ["else"]})
+    assert (await graph.ainvoke(None, forked, durability="sync"))["done"] == ["1", "a", "else"]
+    assert len([state async for state in graph.aget_state_history(named("talk"))]) == len(past) + 1
+
+
+async def test_two_programs_never_write_one_thread(client: dhp_client.Client, address: str) -> None:
+    ran = Ran()
+    saver = DHPSaver(client)
+    await ran.graph(saver, "a").ainvoke({"done": []}, named("one"), durability="sync")
+    async with dhp_client.connect(address) as other:
+        elsewhere = ran.graph(DHPSaver(other), "b")
+        assert (await elsewhere.aget_state(named("one"))).values == {"done": ["a"]}  # Looking claims nothing.
+        for change in (
+            elsewhere.ainvoke({"done": []}, named("one"), durability="sync"),
+            elsewhere.aupdate_state(named("one"), {"done": ["b"]}),
+        ):
+            with pytest.raises(dhp_client.AlreadyClaimed):
+                await change
+        assert ran == ["a"]
+        await saver.arelease("one")
+        assert (await elsewhere.ainvoke({"done": []}, named("one"), durability="sync"))["done"] == ["a", "b"]
+        with pytest.raises(dhp_client.AlreadyClaimed):
+            await ran.graph(saver, "a").ainvoke({"done": []}, named("one"), durability="sync")
+        waiting = ran.graph(DHPSaver(client, wait_ms=300), "a")
+        with pytest.raises(dhp_client.NothingToClaim, match="holds the thread 'one'"):
+            await waiting.ainvoke({"done": []}, named("one"), durability="sync")
+    waiting = ran.graph(DHPSaver(client, wait_ms=60_000), "a")
+    assert (await waiting.ainvoke({"done": []}, named("one"), durability="sync"))["done"] == ["a", "b", "a"]
+
+
+async def test_a_thread_whose_lease_was_lost_is_claimed_anew_by_the_next_run(client: dhp_client.Client) -> None:
+    ran = Ran()
+    saver = DHPSaver(client)
+    graph = ran.graph(saver, "a")
+    await graph.ainvoke({"done": []}, named("again"), durability="sync")
+    (found,) = (await client.list(label="thread_id=again")).handoffs
+    await client.suspend(found.handoff)
+    with pytest.raises(dhp_client.LeaseLost):
+        await graph.aupdate_state(named("again"), {"done": ["late"]})
+    with pytest.raises(dhp_client.NotClaimable):
+        await graph.ainvoke({"done": []}, named("again"), durability="sync")
+    await client.resume(found.handoff)
+    assert (await graph.ainvoke({"done": []}, named("again"), durability="sync"))["done"] == ["a", "a"]
+
+
+async def test_what_this_process_holds_is_read_once(client: dhp_client.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    checkpoints = client.checkpoints
+
+    async def counting(handoff: str, after: int = 0, limit: int = 100) -> dhp_client.CheckpointPage:
+        asked.append(handoff)
+        return await checkpoints(handoff, after, limit)
+
+    monkeypatch.setattr(client, "checkpoints", counting)
+    graph = Ran().graph(DHPSaver(client), "a", "b")
+    for _ in range(3):
+        await graph.ainvoke({"done": []}, named("long"), durability="sync")
+        await graph.aget_state(named("long"))
+    assert len(asked) == 1
+
+
+async def test_a_handoffs_id_is_the_thread_of_its_worker(client: dhp_client.Client, address: str) -> None:
+    handoff = await dispatched(client, "looked-at")
+    async with client.claim(handoff) as task:
+        await Ran().graph(DHPSaver(task), "a").ainvoke({"done": []}, named(handoff), durability="sync")
+        async with dhp_client.connect(address) as other:
+            graph = Ran().graph(DHPSaver(other), "a")
+            assert (await graph.aget_state(named(handoff))).values == {"done": ["a"]}
+            assert (await graph.aget_state(named("0" * 64))).values == {}
+
+
+async def test_a_handoff_that_holds_no_thread_is_not_kept(client: dhp_client.Client) -> None:
+    handoff = await dispatched(client, "other-states")
+    async with client.claim(handoff) as task:
+        await task.checkpoint({"page": 1})
+    saver = DHPSaver(client)
+    for change in (
+        Ran().graph(saver, "a").ainvoke({"done": []}, named(handoff), durability="sync"),
+        Ran().graph(saver, "a").aget_state(named(handoff)),
+    ):
+        with pytest.raises(dhp_client.NoJournal, match="Checkpoint 1 is no entry"):
+            await change
+    assert (await client.status(handoff)).status == "pending"
+
+
+async def test_every_thread_is_listed_and_a_deleted_one_begins_anew(client: dhp_client.Client) -> None:
+    saver = DHPSaver(client, kind="listed")
+    graph = Ran().graph(saver, "a")
+    for name in ("x", "y"):
+        await graph.ainvoke({"done": [name]}, named(name), durability="sync")
+    everything = [found async for found in saver.alist(None)]
+    assert [found.config["configurable"]["thread_id"] for found in everything] == ["x"] * 3 + ["y"] * 3
+    assert len([found async for found in saver.alist(None, limit=4)]) == 4
+    await saver.adelete_thread("x")
+    assert [found.config["configurable"]["thread_id"] async for found in saver.alist(None)] == ["y"] * 3
+    assert (await graph.ainvoke({"done": ["new"]}, named("x"), durability="sync"))["done"] == ["new", "a"]
+
+
+@pytest.mark.parametrize("thread_id", ["", "x" * 257])
+async def test_a_thread_id_that_cannot_be_found_again_is_refused(client: dhp_client.Client, thread_id: str) -> None:
+    with pytest.raises(ValueError, match="has 1 to 256 characters"):
+        await DHPSaver(client).aget_tuple(named(thread_id))
+    with pytest.raises(ValueError, match="Say which thread"):
+        await DHPSaver(client).aget_tuple({"configurable": {}})
