@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from dhp_protocol.errors import NotFound
+from dhp_protocol.errors import AlreadyClaimed, NotFound
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from dhp_protocol.limits import MAX_ATTEMPTS, MAX_LABEL_CHARS
 
@@ -48,6 +48,13 @@ class HeldThread:
                 self._journal = await Journal.open(self.task, Entry, thread.add)
                 self.thread = thread
         return self
+
+    async def newest(self) -> Thread:
+        """The thread with what another saver over the same task has written since, if there is one."""
+        await self.open()
+        assert self._journal is not None
+        await self._journal.catch_up()
+        return self.thread
 
     async def append(self, entry: Entry, *, steps: int) -> None:
         """Writes one entry; it is durable, and in `thread`, once this returns."""
@@ -94,7 +101,7 @@ class OneThread:
     async def begin(self, thread_id: str) -> Thread:
         held = await self.hold(thread_id)
         held.task._check()  # LangGraph doesn't wait for what a run saves first, before its first node.
-        return held.thread
+        return await held.newest()
 
     async def hold(self, thread_id: str) -> HeldThread:
         handoff = self._held.task.handoff
@@ -106,7 +113,7 @@ class OneThread:
         return await self._held.open()
 
     async def look(self, thread_id: str) -> Thread | None:
-        return (await self.hold(thread_id)).thread
+        return await (await self.hold(thread_id)).newest()
 
     async def names(self) -> AsyncIterator[str]:
         yield self._held.task.handoff
@@ -197,7 +204,14 @@ class ManyThreads:
                 labels={LABEL: thread_id},
                 keep_checkpoints=KEEP_ALL,
             )
-        task = await self._client.claim(handoff, wait_ms=self._wait_ms)
+        try:
+            task = await self._client.claim(handoff, wait_ms=self._wait_ms)
+        except AlreadyClaimed as refused:
+            raise AlreadyClaimed(
+                f"Another program, or another DHPSaver of this one, holds the thread {thread_id!r}: wait for it with "
+                "DHPSaver(…, wait_ms=…), or have it released.",
+                **refused.details,
+            ) from None
         if task is None:
             raise NothingToClaim(f"Somebody else holds the thread {thread_id!r}, and did for {self._wait_ms} ms.")
         return task

@@ -43,7 +43,7 @@ async def test_two_programs_never_write_one_thread(client: dhp_client.Client, ad
             elsewhere.ainvoke({"done": []}, named("one"), durability="sync"),
             elsewhere.aupdate_state(named("one"), {"done": ["b"]}),
         ):
-            with pytest.raises(dhp_client.AlreadyClaimed):
+            with pytest.raises(dhp_client.AlreadyClaimed, match=r"holds the thread 'one'.*wait_ms"):
                 await change
         assert ran == ["a"]
         await saver.arelease("one")
