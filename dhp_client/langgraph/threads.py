@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from msgspec import Raw
 
@@ -133,16 +134,15 @@ class ManyThreads:
         self._kind = kind
         self._wait_ms = wait_ms
         self._held: dict[str, HeldThread] = {}
-        self._claiming: dict[str, asyncio.Lock] = {}
+        self._claiming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def client(self) -> Client:
         return self._client
 
     async def begin(self, thread_id: str) -> Thread:
-        held = self._held.get(thread_id)
-        if held is not None and (held.task.lost or held.task.ended is not None):
-            del self._held[thread_id]  # The run that was at it has been told, or will be. This one begins anew.
+        if self._written(thread_id) is None:
+            self._held.pop(thread_id, None)  # The run that was at it has been told, or will be. This one begins anew.
         return (await self.hold(thread_id)).thread
 
     async def hold(self, thread_id: str) -> HeldThread:
@@ -150,6 +150,11 @@ class ManyThreads:
             if thread_id not in self._held:
                 self._held[thread_id] = await self._open(await self._claim(thread_id))
             return self._held[thread_id]
+
+    def _written(self, thread_id: str) -> HeldThread | None:
+        """The thread, if nobody else can write it."""
+        held = self._held.get(thread_id)
+        return None if held is None or held.task.lost or held.task.ended is not None else held
 
     async def _open(self, task: Task) -> HeldThread:
         try:
@@ -159,8 +164,8 @@ class ManyThreads:
             raise
 
     async def look(self, thread_id: str) -> Thread | None:
-        held = self._held.get(thread_id)
-        if held is not None and not held.task.lost:
+        held = self._written(thread_id)
+        if held is not None:
             return held.thread
         thread = Thread()
         try:
@@ -180,8 +185,9 @@ class ManyThreads:
 
     async def release(self, thread_id: str) -> None:
         async with self._claiming.setdefault(thread_id, asyncio.Lock()):
-            held = self._held.pop(thread_id, None)
-            if held is not None and not held.task.lost and held.task.ended is None:
+            held = self._written(thread_id)
+            self._held.pop(thread_id, None)
+            if held is not None:
                 await held.task.release()
 
     async def delete(self, thread_id: str) -> None:
