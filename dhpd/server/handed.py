@@ -45,7 +45,7 @@ def _address(name: str, sock: socket.socket, config: Config) -> UnixAddress | Tc
         mode = path.stat().st_mode
     except OSError as error:
         raise ConfigError(
-            f"The socket {name} that was handed over was bound to {path}, where nobody finds it: {error.strerror}. Open it anew."
+            f"The socket {name} that was handed over was bound to {path}, where nobody finds it: {error.strerror}. Restart the socket unit that opened it."
         ) from None
     if mode & stat.S_IWOTH and not config.insecure:
         raise ConfigError(
