@@ -170,14 +170,17 @@ class Daemon:
             self._servers.append(server)
             self.addresses.append(text)
 
-    async def attended(self, manager: Manager, notes: Callable[[], Sequence[str]]) -> None:
+    def attended(self, manager: Manager, notes: Callable[[], Sequence[str]]) -> asyncio.Task[None]:
         """Tells the service manager, until cancelled, that it gets on, and how it is; `notes` are sentences for that."""
 
         async def probe() -> None:
             with contextlib.suppress(DiskError):
                 await self._store.records_after(self._engine.journal.durable, 1)
 
-        await feed(manager, (self._commits, self._ticker), probe, lambda: " ".join([*notes(), self.described()]))
+        feeding = feed(manager, (self._commits, self._ticker), probe, lambda: " ".join([*notes(), self.described()]))
+        attending = asyncio.create_task(feeding)
+        attending.add_done_callback(self._task_ended)  # Better an end that says why than a watchdog that nobody feeds.
+        return attending
 
     def described(self) -> str:
         """How it is, in a line."""

@@ -1,5 +1,6 @@
 """`dhp run`: programs in any language do durable work, whatever they print, and however they or `dhp run` end."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -155,6 +156,7 @@ ONLY_INTEGERS: Mapping[str, Any] = {"type": "integer"}
         ("""echo '{"fail": {"reason": "no disk"}}'""", "ProgramFailed: no disk"),
         ("""echo '{"result": 1}'; echo '{"fail": "after all"}'""", "ProgramFailed: after all"),
         ("""echo '{"result": "text"}'""", "ResultInvalid: "),
+        ("""echo '{"result": 1e400}'""", "InvalidRequest: result: result can't be said in JSON: "),
         ("""echo '{"spend": {"usb": 3}}'; sleep 60""", "InvalidRequest: spend: Object contains unknown field `usb`"),
         ("""printf '{"checkpoint": "%05000000d"}\\n' 1; sleep 60""", "TooLarge: "),
     ],
@@ -227,15 +229,18 @@ def test_answers_tell_what_is_stored_and_what_is_to_be_mended(
 
 
 def test_a_command_that_cannot_be_run_costs_nobody_anything(
-    run: Callable[..., RanRaw], client: Client, kind: str, tmp_path: Path
+    run: Callable[..., RanRaw], client: Client, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = client.dispatch(kind, {})
     missing = run("--kind", kind, "--", "no-such-program")
     assert (missing.code, "no program that can be run here" in missing.err) == (2, True)
     assert client.status(made.handoff).attempt == 0
-    script = tmp_path / "script"
+    script = tmp_path / "unnamed.sh"
     script.write_text("echo without a first line")
+    monkeypatch.chdir(tmp_path)
+    assert "`sh ./unnamed.sh`, or make it executable (chmod +x)" in run("--kind", kind, "--", "./unnamed.sh").err
     script.chmod(0o755)
+    assert "write ./unnamed.sh" in run("--kind", kind, "--", "unnamed.sh").err
     unnamed = run("--kind", kind, "--", str(script))
     assert (unnamed.code, "must name its interpreter" in unnamed.err) == (1, True)
     assert (client.status(made.handoff).status, client.status(made.handoff).failures) == ("pending", 0)
@@ -395,6 +400,21 @@ def test_whoever_stops_reading_ends_it_and_the_work_is_handed_back(
     assert running.wait(30) == 1
     status = client.status(made.handoff)
     assert (status.status, status.failures) == ("pending", 0)
+
+
+async def test_output_that_somebody_has_made_non_blocking_is_written_whole() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)  # As node and asyncio do with a pipe that is their standard error and our output.
+    piece = os.urandom(300_000)
+
+    def read() -> bytes:
+        with open(reading, "rb") as pipe:
+            return pipe.read(len(piece))
+
+    written = asyncio.ensure_future(Passing(writing).write(piece))
+    assert await asyncio.to_thread(read) == piece
+    await written
+    os.close(writing)
 
 
 def test_a_program_that_says_more_than_is_stored_has_to_wait(
