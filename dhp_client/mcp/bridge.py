@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+import anyio
 from mcp.server.mcpserver import Context
 
 from ..client import Client
@@ -51,7 +52,10 @@ class Bridge:
     ) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            with anyio.CancelScope(
+                shield=True
+            ):  # Serving may end by being cancelled, and what is held is handed back even so.
+                await client.close()
 
     async def client(self) -> Client:
         """The client, connected. Raises what `dhp_client.connect` does; the next call tries again then."""

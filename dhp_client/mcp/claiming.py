@@ -53,8 +53,8 @@ async def recover(
 ) -> Recovered:
     """Find out where you were, after a crash, a restart, or when you have lost track.
 
-    Without arguments: the work that you hold (not over HTTP, where nobody can tell who you are), and what others have begun and nobody
-    holds. With a handoff: take that one, whoever began it. Go on from its state: what was done until then is done. effects and approvals tell
+    Without arguments: the work that is held through this server, by you or by agents that share it with you (not over HTTP, where nobody
+    can tell who you are), and what others have begun and nobody holds. With a handoff: take that one, whoever began it. Go on from its state: what was done until then is done. effects and approvals tell
     what was under way beside it.
     """
     record = bridge_of(call).record
