@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 from mcp.server.mcpserver import Context
+from starlette.requests import Request
 
 from ..client import Client
 from ..connecting import Connecting
@@ -79,6 +80,12 @@ def bridge_of(call: Call) -> Bridge:
 async def client_of(call: Call) -> Client:
     """Its client."""
     return await bridge_of(call).client()
+
+
+async def is_broken_off(call: Call) -> bool:
+    """Whether whoever made this call over HTTP has gone since: the era with a handshake doesn't take that for a cancelling."""
+    request = call.request_context.request
+    return isinstance(request, Request) and await request.is_disconnected()
 
 
 def handle_given_out(call: Call, task: Task) -> str:

@@ -16,7 +16,7 @@ from ..payload import encode
 from ..task import Task
 from .answers import Begun, Claimed, Recovered, Work, begun_of, work_of
 from .arguments import Kinds, MaybeHandoff
-from .bridge import Call, bridge_of, client_of, handle_given_out
+from .bridge import Call, bridge_of, client_of, handle_given_out, is_broken_off
 from .waiting import MAX_WAIT_MS, WaitMs, with_progress
 
 RECOVER_WAIT_MS = 10_000
@@ -80,6 +80,9 @@ async def _taken(call: Call, claiming: Claiming, wait_ms: int) -> Work | None:
         return None if task is None else (task, handle_given_out(call, task))
 
     taken = await with_progress(call, wait_ms, "waiting for work", claimed())
+    if taken is not None and await is_broken_off(call):
+        bridge_of(call).record.give_back(taken[1])
+        return None
     return None if taken is None else await _handed_out(call, *taken)
 
 
