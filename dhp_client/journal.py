@@ -60,6 +60,12 @@ class Journal(Generic[Entry]):
         """How many entries there are."""
         return self._length
 
+    async def catch_up(self) -> None:
+        """Folds what another journal over the same task has appended since; asks nobody where there is nothing."""
+        async with self._turn:
+            if self._task.seq > self._length:
+                await self._read_on(self._task.seq)
+
     async def append(self, entry: Entry, *, steps: int = 1, usd: Money | None = None) -> None:
         """Appends one entry; it is durable, and folded, once this returns. May be called by several at the same time.
 

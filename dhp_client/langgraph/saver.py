@@ -5,6 +5,7 @@ of it, `values`'s.
 """
 
 import asyncio
+import concurrent.futures
 import random
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from dhp_protocol.errors import TooLarge
 
 from .. import sync
 from ..client import Client
+from ..exceptions import WrongLoop
 from ..task import Task
 from .durability import belongs_to_run
 from .entries import Entry, Put
@@ -229,18 +231,25 @@ class DHPSaver(BaseCheckpointSaver[str]):
         """What `work` comes to, on whatever loop this is."""
         if asyncio.get_running_loop() is self._loop:
             return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(self._sent(work))
 
     def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` comes to, waited for by this thread."""
         if _running_loop() is self._loop:
             work.close()
             raise RuntimeError("This would wait for the event loop that it blocks: use ainvoke, aget_state and so on.")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._sent(work)
         try:
             return future.result()
         finally:
             future.cancel()  # A no-op once it is done; on Ctrl-C it stops the request.
+
+    def _sent(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """`work` on the client's event loop, from elsewhere."""
+        if not self._loop.is_running():
+            work.close()
+            raise WrongLoop("The event loop on which the client was connected has ended: connect on the one that runs.")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 def _thread_id(config: RunnableConfig) -> str:

@@ -119,7 +119,7 @@ class Attempt:
             await _first_of(listening, self._lost.wait(), self._stop.asked.wait(), self._hindered.wait())
             if not listening.done():
                 told_to_end = self._stop.asked.is_set()
-                program.signal(signal.SIGTERM)
+                await program.signal(signal.SIGTERM)
                 await _first_of(listening, asyncio.sleep(self._grace_ms / 1000), self._stop.at_once.wait())
                 await program.end()
                 await asyncio.wait([listening], timeout=LAST_WORDS_MS / 1000)
@@ -155,10 +155,7 @@ class Attempt:
     async def _obey(self, command: Command, program: Program) -> None:
         """Raises why it can't be, unless the program is told so and may mend it."""
         try:
-            try:
-                told = await self._act(command)
-            except (ValueError, TypeError) as error:  # Said by the client, of what the daemon would refuse.
-                raise InvalidRequest(f"{command.name}: {error}", member=command.name) from None
+            told = await _sayable(command.name, self._act(command))
             answer: dict[str, Any] = {"ok": True, **told}
         except DHPError as error:
             if not self._answers or self._task.ended == "dead" or isinstance(error, LeaseLost):
@@ -219,7 +216,7 @@ class Attempt:
         if isinstance(word, Finish):
             try:
                 result = word.result
-                await _decided(lambda: task.complete(result))
+                await _sayable("result", _decided(lambda: task.complete(result)))
                 return self._outcome("completed", exit_code, "completed")
             except ResultInvalid as refused:
                 if task.ended is not None:
@@ -282,6 +279,14 @@ def first_line(task: Task) -> bytes:
     )
     # Between the parts of JSON a line's end means no more than a blank, and inside of them there is none.
     return msgspec.json.encode(given).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+
+
+async def _sayable(name: str, saying: Awaitable[T]) -> T:
+    """What `saying` comes to; what the client itself doesn't send is refused as the daemon would refuse it."""
+    try:
+        return await saying
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(f"{name}: {error}", member=name) from None
 
 
 async def _decided(ask: Callable[[], Awaitable[T]]) -> T:

@@ -178,7 +178,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.dictionaries(
         st.sampled_from(["mcpServers", "a", "dhp", ""]), st.dictionaries(st.text(max_size=4), JSON, max_size=3)

@@ -1,11 +1,15 @@
 """Threads of any names over a client: who may write one, what looking costs, and how one goes."""
 
+import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
 import dhp_client
 from dhp_client.langgraph import DHPSaver
+from dhp_client.langgraph.threads import ManyThreads
 
 from .test_langgraph_runs import Ran, dispatched
 
@@ -43,7 +47,7 @@ async def test_two_programs_never_write_one_thread(client: dhp_client.Client, ad
             elsewhere.ainvoke({"done": []}, named("one"), durability="sync"),
             elsewhere.aupdate_state(named("one"), {"done": ["b"]}),
         ):
-            with pytest.raises(dhp_client.AlreadyClaimed):
+            with pytest.raises(dhp_client.AlreadyClaimed, match=r"holds the thread 'one'.*wait_ms"):
                 await change
         assert ran == ["a"]
         await saver.arelease("one")
@@ -70,6 +74,41 @@ async def test_a_thread_whose_lease_was_lost_is_claimed_anew_by_the_next_run(cli
         await graph.ainvoke({"done": []}, named("again"), durability="sync")
     await client.resume(found.handoff)
     assert (await graph.ainvoke({"done": []}, named("again"), durability="sync"))["done"] == ["a", "a"]
+
+
+async def test_a_thread_whose_work_has_ended_here_is_looked_at_as_others_write_it(
+    client: dhp_client.Client, address: str
+) -> None:
+    handoff = await dispatched(client, "ended-here", budget={"max_steps": 2})
+    graph = Ran().graph(DHPSaver(client), "a")
+    with pytest.raises(dhp_client.BudgetExceeded):
+        await graph.ainvoke({"done": []}, named(handoff), durability="sync")
+    await client.redrive(handoff, budget_add={"max_steps": 10})
+    async with dhp_client.connect(address) as other:
+        elsewhere = Ran().graph(DHPSaver(other), "a")
+        await elsewhere.ainvoke(None, named(handoff), durability="sync")
+        await elsewhere.ainvoke({"done": ["b"]}, named(handoff), durability="sync")
+    assert (await graph.aget_state(named(handoff))).values == {"done": ["a", "b", "a"]}
+
+
+async def test_a_released_thread_leaves_nothing_in_memory(client: dhp_client.Client) -> None:
+    threads = ManyThreads(client, "released", 0)
+    held = weakref.ref((await threads.hold("gone")).task)
+    await threads.release("gone")
+    gc.collect()
+    assert (held(), len(threads._held), len(threads._claiming)) == (None, 0, 0)
+
+
+def test_a_saver_whose_event_loop_has_ended_says_so(address: str) -> None:
+    async def connected() -> DHPSaver:
+        async with dhp_client.connect(address) as client:
+            return DHPSaver(client)
+
+    saver = asyncio.run(connected())
+    with pytest.raises(dhp_client.WrongLoop, match="has ended"):
+        saver.get_tuple(named("x"))
+    with pytest.raises(dhp_client.WrongLoop, match="has ended"):
+        asyncio.run(saver.aget_tuple(named("x")))
 
 
 async def test_what_this_process_holds_is_read_once(client: dhp_client.Client, monkeypatch: pytest.MonkeyPatch) -> None:
