@@ -25,7 +25,7 @@ from dhp_protocol.errors import TooLarge
 
 from .. import sync
 from ..client import Client
-from ..exceptions import WrongLoop
+from ..exceptions import ClientError, WrongLoop
 from ..task import Task
 from .durability import belongs_to_run
 from .entries import Entry, Put
@@ -85,7 +85,7 @@ class DHPSaver(BaseCheckpointSaver[str]):
         if not isinstance(inner, Task | Client):
             raise TypeError(f"Give a task or a client, not {over!r}.")
         self._threads: Threads = OneThread(inner) if isinstance(inner, Task) else ManyThreads(inner, kind, wait_ms)
-        self._loop = self._threads.client._session.loop
+        self._session = self._threads.client._session
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
         """Grows with each change; a random end tells two from each other that different runs have made."""
@@ -229,13 +229,13 @@ class DHPSaver(BaseCheckpointSaver[str]):
 
     async def _here(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` comes to, on whatever loop this is."""
-        if asyncio.get_running_loop() is self._loop:
+        if asyncio.get_running_loop() is self._session.loop:
             return await work
         return await asyncio.wrap_future(self._sent(work))
 
     def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` comes to, waited for by this thread."""
-        if _running_loop() is self._loop:
+        if _running_loop() is self._session.loop:
             work.close()
             raise RuntimeError("This would wait for the event loop that it blocks: use ainvoke, aget_state and so on.")
         future = self._sent(work)
@@ -245,11 +245,15 @@ class DHPSaver(BaseCheckpointSaver[str]):
             future.cancel()  # A no-op once it is done; on Ctrl-C it stops the request.
 
     def _sent(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        """`work` on the client's event loop, from elsewhere."""
-        if not self._loop.is_running():
+        """`work` on the client's event loop, from elsewhere; raises where that wouldn't come to anything."""
+        try:
+            self._session.check_open()  # In a forked child the loop only looks as if it ran.
+            if not self._session.loop.is_running():
+                raise WrongLoop("The client's event loop has ended: connect on the one that runs.")
+        except ClientError:
             work.close()
-            raise WrongLoop("The event loop on which the client was connected has ended: connect on the one that runs.")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._session.loop)
 
 
 def _thread_id(config: RunnableConfig) -> str:

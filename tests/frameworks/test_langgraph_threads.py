@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import os
+import signal
 import weakref
 from typing import Any
 
@@ -99,16 +101,36 @@ async def test_a_released_thread_leaves_nothing_in_memory(client: dhp_client.Cli
     assert (held(), len(threads._held), len(threads._claiming)) == (None, 0, 0)
 
 
-def test_a_saver_whose_event_loop_has_ended_says_so(address: str) -> None:
-    async def connected() -> DHPSaver:
-        async with dhp_client.connect(address) as client:
-            return DHPSaver(client)
+def test_a_saver_of_no_more_use_says_so_instead_of_waiting_for_ever(address: str) -> None:
+    loop = asyncio.new_event_loop()
 
-    saver = asyncio.run(connected())
+    async def connected() -> dhp_client.Client:
+        return await dhp_client.connect(address)
+
+    client = loop.run_until_complete(connected())
+    saver = DHPSaver(client)
     with pytest.raises(dhp_client.WrongLoop, match="has ended"):
         saver.get_tuple(named("x"))
     with pytest.raises(dhp_client.WrongLoop, match="has ended"):
         asyncio.run(saver.aget_tuple(named("x")))
+    loop.run_until_complete(client.close())
+    loop.close()
+    with pytest.raises(dhp_client.ClientClosed):
+        saver.get_tuple(named("x"))
+
+
+def test_a_forked_child_is_told_to_connect_again(sync_client: dhp_client.sync.Client) -> None:
+    saver = DHPSaver(sync_client)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)  # Ends a child that would wait for ever.
+        try:
+            saver.get_tuple(named("x"))
+        except dhp_client.ClientClosed:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 async def test_what_this_process_holds_is_read_once(client: dhp_client.Client, monkeypatch: pytest.MonkeyPatch) -> None:
