@@ -31,7 +31,14 @@ def _no_more(ctx: click.Context, param: click.Parameter, value: tuple[str, ...])
 @click.option("--key", default="", help="Tells two otherwise equal intents apart.")
 @click.option("--priority", type=click.IntRange(0, MAX_PRIORITY), default=5, show_default=True, help="9 goes first.")
 @click.option("--delay-ms", type=click.IntRange(0, MAX_DELAY_MS), default=0, help="Not to be claimed before.")
-@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=arguments.labels)
+@click.option(
+    "--label",
+    "labels",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=arguments.labels,
+    help="For `dhp list --label`. May be given again.",
+)
 @click.option(
     "--budget",
     metavar="JSON|@FILE",

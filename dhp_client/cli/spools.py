@@ -50,10 +50,13 @@ def show(file: Path) -> None:
 
 @spool.command("drop")
 @click.argument("file", type=_FILE)
+@with_json
 def drop(file: Path) -> None:
     """Delete one file of a spool, and what it holds, for good."""
+    settings = click.get_current_context().ensure_object(Settings)
     _found(file)
     Spool(file.parent).drop(file)
+    settings.show({"file": str(file), "dropped": True})
 
 
 @command("replay")

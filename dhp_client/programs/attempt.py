@@ -120,7 +120,7 @@ class Attempt:
             await first_of(listening, self._lost.wait(), self._stop.asked.wait(), self._hindered.wait())
             if not listening.done():
                 told_to_end = self._stop.asked.is_set()
-                program.signal(signal.SIGTERM)
+                await program.signal(signal.SIGTERM)
                 await first_of(listening, asyncio.sleep(self._grace_ms / 1000), self._stop.at_once.wait())
                 await program.end()
                 await asyncio.wait([listening], timeout=LAST_WORDS_MS / 1000)

@@ -16,6 +16,8 @@ import signal
 import sys
 from typing import NoReturn
 
+LOOKS = 4
+"""A program that starts others all the time, whatever it is told, is looked at again no further."""
 SWEEPS = 200
 LOOK_EVERY_S = 0.005
 NOT_FOUND = 127
@@ -25,15 +27,17 @@ NOT_FOUND = 127
 def signal_session(session: int, number: signal.Signals) -> bool:
     """Sends a signal, once, to each process of a session but the one that calls; whether there was any.
 
-    Whoever is started while this looks around is found too.
+    Whoever is started while this looks around is found too. Where nobody is found, it goes to the session's first group.
     """
     told: set[int] = set()
-    while (members := _members(session)) and (new := members - told):
+    for _ in range(LOOKS):
+        if not (new := _members(session) - told):
+            break
         for pid in sorted(new, key=lambda pid: pid != session):  # The leader first, which may wait for the others.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         told |= new
-    if members is None:
+    if not told:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(session, number)
     return bool(told)
@@ -47,13 +51,13 @@ def end_session(session: int) -> None:
         select.select((), (), (), LOOK_EVERY_S)
 
 
-def _members(session: int) -> set[int] | None:
-    """The processes of a session but the one that calls, those that are dead already left out; None where nothing tells."""
+def _members(session: int) -> set[int]:
+    """The processes of a session but the one that calls, as far as /proc tells; those that are dead already aren't among them."""
     try:
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
     except OSError:
-        return None
-    return {pid for pid in pids - {os.getpid()} if _is_alive_in(session, pid)} if pids else None
+        pids = set()
+    return {pid for pid in pids - {os.getpid()} if _is_alive_in(session, pid)}
 
 
 def _is_alive_in(session: int, pid: int) -> bool:

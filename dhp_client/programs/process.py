@@ -125,10 +125,10 @@ class Program:
             self._writing.write(line)
             await self._input.taken()
 
-    def signal(self, number: signal.Signals) -> None:
+    async def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the program and all it has started; nothing happens once it has ended."""
         if not self.ended:
-            guard.signal_session(self._process.pid, number)
+            await asyncio.to_thread(guard.signal_session, self._process.pid, number)
 
     async def exit_code(self) -> int:
         """Waits until it has ended and nothing it has started is left; negative for a signal."""
@@ -142,6 +142,7 @@ class Program:
         self._drained.set()
         await self._sweeping
         self._process.wait()
+        _reap_adopted()
         if self._reading is not None:
             self._reading.close()
         if self._writing is not None and (self._writing.get_write_buffer_size() or not self._writing.is_closing()):
@@ -187,6 +188,13 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> tuple["sub
         os.close(watched)
         os.close(refusal)
     return process, lifeline, told
+
+
+def _reap_adopted() -> None:
+    """The first process of a container is given everybody's orphans, the guard's watcher among them, and is to ask after them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.getpid() == 1 and os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _all_of(told: int) -> bytes:

@@ -34,7 +34,7 @@ def service() -> None:
     "--listen",
     multiple=True,
     metavar="ADDRESS",
-    help="unix:PATH or NUMBER:PORT; may be given several times (unix:/run/dhpd/dhpd.sock).",
+    help="unix:PATH or NUMBER:PORT; may be given several times (as it is installed, or unix:/run/dhpd/dhpd.sock).",
 )
 @click.option("--no-socket", is_flag=True, help="Without a socket unit: dhpd opens the addresses itself.")
 @click.option("--exec", "command", metavar="COMMAND", help="What starts dhpd (the program that runs this).")
@@ -54,9 +54,9 @@ def install(
     root: Path | None,
     force: bool,
 ) -> None:
-    """Write the unit files, make the user dhpd, and start the service, now and with the machine.
+    """Write the unit files, and start the service.
 
-    What is there already and unchanged is brought up to date, and the service started anew.
+    It starts with the machine, too, and has a user of its own, dhpd. What is there already and unchanged is brought up to date, and the service started anew.
     """
     from dhpd.config import ConfigError
 
@@ -69,6 +69,8 @@ def install(
     plan = plan_for(
         for_user=for_user, listen=listen, command=command, with_socket=not no_socket, packaged=root is not None
     )
+    if not listen:
+        plan = installing.with_addresses_kept(plan, root or Path("/"))
     if only_print:
         texts = {path: files.marked(text, plan.version) for path, text in units.files_of(plan).items()}
         for path, text in {**texts, plan.config: units.settings_of(plan)}.items():
@@ -112,7 +114,10 @@ def install(
 @_for_user
 @_force
 def uninstall(for_user: bool, force: bool) -> None:
-    """Stop the service and remove its files; the settings and the store are kept."""
+    """Stop the service, and remove its files.
+
+    The settings and the store are kept.
+    """
     from . import files, installing, units
     from .placing import plan_for
     from .systemctl import Systemctl, SystemdError
@@ -136,7 +141,9 @@ def uninstall(for_user: bool, force: bool) -> None:
 @_for_user
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 def status(for_user: bool, as_json: bool) -> None:
-    """Tell whether it is installed, whether it runs, where, how the daemon says it is, and what to do next.
+    """Tell how it stands, and what to do next.
+
+    Whether it is installed, whether it runs, where, and how the daemon says it is.
 
     Exit codes: 0 it runs and is well; 1 it runs and isn't, or there is no systemd; 3 it doesn't run; 4 it isn't installed.
     """

@@ -284,3 +284,48 @@ def test_what_the_daemon_refuses_is_told_as_it_says_it(dhp: Dhp) -> None:
     assert (as_json.code, as_json.out) == (1, "")
     error = json.loads(as_json.err)["error"]
     assert (error["code"], error["retry"], error["details"]) == ("invalid_request", "no", {"member": "kind"})
+
+
+def test_what_changes_something_answers_in_json_where_it_is_asked_to(
+    dhp: Dhp, client: dhp_client.sync.Client, tmp_path: Path
+) -> None:
+    made = client.dispatch("cli.json", {}, budget={"max_usd": 1})
+    handoff, bundle = made.handoff, tmp_path / "bundle"
+
+    def told(*arguments: str) -> object:
+        ran = dhp(*arguments, "--json")
+        assert (ran.code, ran.err) == (0, ""), arguments
+        return ran.json
+
+    assert told("suspend", handoff) == {"status": "suspended", "duplicate": False}
+    assert told("resume", handoff) == {"status": "pending"}
+    with client.claim(handoff) as task, pytest.raises(ConnectionError):
+        task.effect("charge", _breaks)
+    assert told("effect-done", handoff, "charge", "--result", "7") == {
+        "handoff": handoff,
+        "step": "charge",
+        "result": 7,
+    }
+    with client.claim(handoff, wait_ms=60_000) as task:
+        task.fail("Broken", retry=False)
+    assert told("redrive", handoff, "--add", "max_usd=1") == {"status": "pending"}
+    budget = told("budget-add", handoff, "max_usd=0.5")
+    assert isinstance(budget, dict)
+    assert budget["budget"]["max_usd"] == 2.5
+    assert told("cancel", handoff) == {"status": "cancelled"}
+    assert told("ack", handoff) == {"handoff": handoff, "acked": True}
+    exported = told("export", handoff, str(bundle))
+    assert exported == {
+        "handoff": handoff,
+        "file": str(bundle),
+        "lines": bundle.read_bytes().count(b"\n"),
+        "bytes": bundle.stat().st_size,
+    }
+    assert told("forget", handoff) == {"handoff": handoff, "forgotten": True}
+    imported = told("import", str(bundle))
+    assert isinstance(imported, dict)
+    assert (imported["handoff"], imported["created"]) == (handoff, True)
+
+
+def _breaks(key: str) -> None:
+    raise ConnectionError("the line went dead")

@@ -37,7 +37,8 @@ def test_what_is_kept_is_listed_shown_and_dropped(dhp: Dhp, folder: Path) -> Non
     file.close()
     assert dhp("spool", "list", str(folder), "--json").json["state"] == {"page": 7}
     assert '{"page":7}' in dhp("spool", "show", str(file.path)).out
-    assert dhp("spool", "drop", str(file.path)).code == 0
+    assert dhp("spool", "show", str(file.path), "--json").json["checkpoints"] == 1
+    assert dhp("spool", "drop", str(file.path), "--json").json == {"file": str(file.path), "dropped": True}
     assert len(dhp("spool", "list", str(folder)).out.splitlines()) == 1
 
 

@@ -34,8 +34,8 @@ def crowd() -> Picture:
 
 def test_a_picture_fits_every_screen() -> None:
     shown = crowd()
-    for width in (1, 10, 20, 39, 40, 80, 132, 300):
-        for height in (1, 5, 10, 24, 50, 500):
+    for width in (1, 20, 39, 80, 300):
+        for height in (1, 5, 24, 500):
             found = text(shown, width, height)
             assert len(found) <= height
             assert max(map(width_of, found)) <= width

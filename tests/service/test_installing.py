@@ -52,14 +52,12 @@ def test_what_is_installed_is_whole(installed: Path) -> None:
     assert {path.name for path in (installed / "bin").iterdir()} == {"dhp", "dhpd"}
     (packages,) = (installed / "tools").glob("dhpd/lib/python3*/site-packages")
     there = {str(path.relative_to(packages)) for path in packages.rglob("*") if path.is_file()}
-    kept = subprocess.run(
-        ["git", "ls-files", "dhpd", "dhp_client", "protocol/dhp_protocol"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    wanted = {name.removeprefix("protocol/") for name in kept.stdout.split()}
+    wanted = {
+        str(path.relative_to(package.parent))
+        for package in (ROOT / "dhpd", ROOT / "dhp_client", ROOT / "protocol/dhp_protocol")
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     assert {"dhpd/py.typed", "dhp_client/py.typed", "dhp_protocol/vectors/frames.json"} <= wanted
     assert wanted - there == set()
     version = subprocess.run([installed / "bin/dhpd", "--version"], capture_output=True, text=True, timeout=30)

@@ -105,6 +105,21 @@ def test_the_settings_that_are_written_can_be_used(tmp_path: Path, with_socket: 
     assert config.listen == (None if with_socket else ["unix:/run/dhpd/dhpd.sock"])
 
 
+def test_a_socket_unit_listens_where_it_was_told_to_and_a_later_installation_leaves_it_there(tmp_path: Path) -> None:
+    def installed(*arguments: str) -> str:
+        made = CliRunner().invoke(main, ["service", "install", "--root", str(tmp_path), *arguments])
+        assert made.exit_code == 0, made.output
+        return (tmp_path / "usr/lib/systemd/system/dhpd.socket").read_text()
+
+    wanted = ["unix:/run/dhpd/other.sock", "127.0.0.1:8471", "[::1]:8471"]
+    first = installed(*(word for address in wanted for word in ("--listen", address)))
+    assert "\nListenStream=/run/dhpd/other.sock\nListenStream=127.0.0.1:8471\nListenStream=[::1]:8471\n" in first
+    assert units.listened_on(first) == wanted
+    assert installed() == first
+    assert units.listened_on(installed("--listen", "127.0.0.1:1")) == ["127.0.0.1:1"]
+    assert units.place_of("tls://192.0.2.1:8471") == "192.0.2.1:8471"
+
+
 @pytest.mark.parametrize(
     ("listen", "words"),
     [
