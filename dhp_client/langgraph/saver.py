@@ -8,7 +8,7 @@ import asyncio
 import concurrent.futures
 import random
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -29,6 +29,7 @@ from ..exceptions import ClientError, WrongLoop
 from ..task import Task
 from .durability import belongs_to_run
 from .entries import Entry, Put
+from .thread import Thread
 from .threads import HeldThread, ManyThreads, OneThread, Threads
 from .values import (
     AllowedModules,
@@ -41,9 +42,18 @@ from .values import (
 )
 
 T = TypeVar("T")
-Tuples = list[CheckpointTuple]
-
 KIND = "langgraph.thread"
+
+
+class Listed(NamedTuple):
+    """A checkpoint of a thread, by the thread's name."""
+
+    thread: Thread
+    thread_id: str
+    put: Put
+
+
+Found = list[Listed]
 
 
 class DHPSaver(BaseCheckpointSaver[str]):
@@ -108,8 +118,8 @@ class DHPSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        for found in await self._here(self._list(config, filter, before, limit)):
-            yield found
+        for each in await self._here(self._find(config, filter, before, limit)):
+            yield await self._here(self._load(each))
 
     def list(
         self,
@@ -119,7 +129,8 @@ class DHPSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        yield from self._there(self._list(config, filter, before, limit))
+        for each in self._there(self._find(config, filter, before, limit)):
+            yield self._there(self._load(each))
 
     async def aput(
         self,
@@ -178,17 +189,18 @@ class DHPSaver(BaseCheckpointSaver[str]):
         put = thread.find(config["configurable"].get("checkpoint_ns", ""), get_checkpoint_id(config))
         return None if put is None else checkpoint_tuple(self.serde, thread, thread_id, put)
 
-    async def _list(
+    async def _find(
         self,
         config: RunnableConfig | None,
         filter: dict[str, Any] | None,
         before: RunnableConfig | None,
         limit: int | None,
-    ) -> Tuples:
+    ) -> Found:
+        """What is to be listed; what it holds isn't loaded yet, since all of it may be many times what the newest holds."""
         names = [name async for name in self._threads.names()] if config is None else [_thread_id(config)]
         wanted = {} if config is None else config["configurable"]
         before_id = None if before is None else get_checkpoint_id(before)
-        found: Tuples = []
+        found: Found = []
         for name in names:
             thread = await self._threads.look(name)
             for put in () if thread is None else thread.newest_first(wanted.get("checkpoint_ns")):
@@ -196,8 +208,11 @@ class DHPSaver(BaseCheckpointSaver[str]):
                     return found
                 if self._fits(put, wanted.get("checkpoint_id"), before_id, filter or {}):
                     assert thread is not None
-                    found.append(checkpoint_tuple(self.serde, thread, name, put))
+                    found.append(Listed(thread, name, put))
         return found
+
+    async def _load(self, each: Listed) -> CheckpointTuple:
+        return checkpoint_tuple(self.serde, *each)
 
     def _fits(self, put: Put, id: str | None, before: str | None, filter: dict[str, Any]) -> bool:
         if (id and put.id != id) or (before and put.id >= before):

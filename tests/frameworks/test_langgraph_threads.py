@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import dhp_client
 from dhp_client.langgraph import DHPSaver
@@ -76,6 +77,25 @@ async def test_a_thread_whose_lease_was_lost_is_claimed_anew_by_the_next_run(cli
         await graph.ainvoke({"done": []}, named("again"), durability="sync")
     await client.resume(found.handoff)
     assert (await graph.ainvoke({"done": []}, named("again"), durability="sync"))["done"] == ["a", "a"]
+
+
+async def test_a_listed_checkpoint_is_loaded_when_its_turn_comes(client: dhp_client.Client) -> None:
+    loaded: list[str] = []
+
+    class Counting(JsonPlusSerializer):
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            loaded.append(data[0])
+            return super().loads_typed(data)
+
+    saver = DHPSaver(client, serde=Counting())
+    for _ in range(3):
+        await Ran().graph(saver, "a").ainvoke({"done": []}, named("lazy"), durability="sync")
+    loaded.clear()
+    assert len([found async for found in saver.alist(named("lazy"), limit=1)]) == 1
+    for_one = len(loaded)
+    async for _ in saver.alist(named("lazy")):
+        break
+    assert len(loaded) == 2 * for_one
 
 
 async def test_a_thread_whose_work_has_ended_here_is_looked_at_as_others_write_it(
