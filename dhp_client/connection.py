@@ -349,7 +349,7 @@ class Connection:
 
     def _not_connected(self, after_ms: float) -> NotConnected:
         where = ", ".join(str(address) for address in self._addresses)
-        why = f": {self._problem}".removesuffix(".") if self._problem is not None else ""
+        why = "" if self._problem is None else f": {str(self._problem) or 'it says nothing'}".removesuffix(".")
         if all(isinstance(address, DirectoryAddress) for address in self._addresses):
             remedy = "Its dhpd.log may say more."
         else:

@@ -12,8 +12,6 @@ import os
 import re
 import secrets
 import stat
-import tempfile
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -49,6 +47,8 @@ class _TokenFile(Struct, forbid_unknown_fields=True):
 
 def parse_tokens(text: str, path: Path) -> list[TokenEntry]:
     """The tokens in the text of `path`; raises `ConfigError`, which holds nothing of the text but where it is wrong."""
+    import tomllib
+
     try:
         found = msgspec.convert(tomllib.loads(text), _TokenFile).token
     except msgspec.ValidationError as error:
@@ -120,6 +120,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
+    import tempfile
+
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # Mode 0600 from the beginning.
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

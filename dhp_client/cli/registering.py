@@ -17,7 +17,7 @@ import msgspec
 from ..addresses import DEFAULT_DIRECTORY, ENVIRONMENT_VARIABLE, parse_addresses
 from ..mcp.registering import files
 from ..mcp.registering.agents import AGENTS, Agent, Machine, file_of, traces_of
-from ..mcp.registering.entries import Command, entered, is_entered, removed, snippet
+from ..mcp.registering.entries import MODULE, Command, entered, is_entered, removed, snippet
 from ..mcp.registering.refusals import NotChanged
 from .printing import json_line
 from .settings import FAILED, OK, Settings, SettingsCommand, warn, with_json, with_settings
@@ -207,4 +207,4 @@ def this_program(called: str, python: str) -> tuple[str, list[str]]:
     for candidate in (by_name, beside):
         if candidate is not None and os.access(candidate, os.X_OK):
             return os.path.abspath(candidate), []
-    return python, ["-P", "-m", "dhp_client.cli"]
+    return python, ["-P", "-m", MODULE]

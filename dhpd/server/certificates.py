@@ -69,6 +69,15 @@ def name_in(certificate: Mapping[str, Any]) -> str | None:
 
 
 def _context(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
+    try:
+        return _loaded(certificate, key, client_ca)
+    except OSError as error:  # Each is read more than once, and may just be exchanged.
+        raise ConfigError(
+            f"The certificate {certificate} and its key {key} changed while they were read: {error.strerror}."
+        ) from None
+
+
+def _loaded(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION

@@ -41,7 +41,13 @@ def _address(name: str, sock: socket.socket, config: Config) -> UnixAddress | Tc
             f"The socket {name} that was handed over has no file that says who may connect: give it a path."
         )
     path = Path(os.fsdecode(place))
-    if path.stat().st_mode & stat.S_IWOTH and not config.insecure:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ConfigError(
+            f"The socket {name} that was handed over was bound to {path}, where nobody finds it: {error.strerror}. Restart the socket unit that opened it."
+        ) from None
+    if mode & stat.S_IWOTH and not config.insecure:
         raise ConfigError(
             f"Everybody on this machine may connect to {path} ({name}), as admin: set SocketMode=0660, or --insecure."
         )

@@ -110,7 +110,7 @@ async def serve(
     reloading.serves()
     attended = None
     if manager.listens:
-        attended = asyncio.create_task(daemon.attended(manager, lambda: reloading.refused))
+        attended = daemon.attended(manager, lambda: reloading.refused)
     await daemon.ending.stopping.wait()
     for task in (publishing, attended):
         if task is not None:

@@ -34,7 +34,7 @@ def service() -> None:
     "--listen",
     multiple=True,
     metavar="ADDRESS",
-    help="unix:PATH or NUMBER:PORT; may be given several times (unix:/run/dhpd/dhpd.sock).",
+    help="unix:PATH or NUMBER:PORT; may be given several times (as it is installed, or unix:/run/dhpd/dhpd.sock).",
 )
 @click.option("--no-socket", is_flag=True, help="Without a socket unit: dhpd opens the addresses itself.")
 @click.option("--exec", "command", metavar="COMMAND", help="What starts dhpd (the program that runs this).")
@@ -69,6 +69,8 @@ def install(
     plan = plan_for(
         for_user=for_user, listen=listen, command=command, with_socket=not no_socket, packaged=root is not None
     )
+    if not listen:
+        plan = installing.with_addresses_kept(plan, root or Path("/"))
     if only_print:
         texts = {path: files.marked(text, plan.version) for path, text in units.files_of(plan).items()}
         for path, text in {**texts, plan.config: units.settings_of(plan)}.items():

@@ -9,6 +9,8 @@ import pwd
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from msgspec.structs import replace
+
 from dhpd.config import ConfigError, load_config
 
 from . import files, units
@@ -45,6 +47,14 @@ def check_addresses(plan: units.Plan, root: Path, asked: Sequence[str]) -> None:
                 raise ConfigError(f"{text}: systemd needs the whole path, as in {plan.listen[0]}.")
         elif not _is_number(host):
             raise ConfigError(f"{text}: systemd listens on numbers only, as in 127.0.0.1:8471; or add --no-socket.")
+
+
+def with_addresses_kept(plan: units.Plan, root: Path) -> units.Plan:
+    """The plan, with the addresses that systemd listens on as it is: a newer version isn't to move away from its clients."""
+    file = under(root, plan.units / units.SOCKET)
+    if not plan.with_socket or not file.exists() or not files.is_unchanged(file):
+        return plan
+    return replace(plan, listen=units.listened_on(file.read_text()))
 
 
 def write(plan: units.Plan, root: Path, *, force: bool) -> Iterator[str]:
@@ -88,12 +98,16 @@ def start(plan: units.Plan, systemctl: Systemctl) -> None:
         for path in (plan.config.parent, plan.config, plan.config.with_name(TOKENS)):
             if os.path.exists(path):
                 os.chown(path, 0, group)
+    before = systemctl.show(units.SOCKET, "Listen")
     systemctl.ask("daemon-reload")
     enabled = [units.SOCKET, units.SERVICE] if plan.with_socket else [units.SERVICE]
     systemctl.ask("enable", *enabled)
-    if plan.with_socket and systemctl.show(units.SOCKET, "ActiveState")["ActiveState"] != "active":
-        systemctl.ask("stop", units.SERVICE)  # One that had opened the addresses itself.
     if plan.with_socket:
+        now = systemctl.show(units.SOCKET, "ActiveState", "Listen")
+        if now.pop("ActiveState") != "active":
+            systemctl.ask("stop", units.SERVICE)  # One that had opened the addresses itself.
+        elif now != before:  # A socket that is open stays where it is.
+            systemctl.ask("stop", units.SOCKET, units.SERVICE)
         systemctl.ask("start", units.SOCKET)
     systemctl.ask("restart", units.SERVICE)
 

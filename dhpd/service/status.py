@@ -4,7 +4,6 @@ Owns what is looked at, in which order, and what to do next. Changes nothing.
 """
 
 import json
-import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def look(plan: units.Plan, systemctl: Systemctl) -> Status:
             f"`systemctl{mode} start dhpd` starts it.{why} `journalctl{mode} --unit dhpd` tells why it doesn't run."
         )
         return status
-    _ask_health(status)
+    _ask_health(status, mode)
     return status
 
 
@@ -117,13 +116,12 @@ def _addresses(plan: units.Plan) -> list[str]:
         text = Path(plan.units / units.SOCKET).read_text()
     except OSError:
         return []
-    found = re.findall(r"^ListenStream=(.+)$", text, re.MULTILINE)
-    places = [place.replace("%t", str(runtime_folder())) for place in found]
-    return [f"unix:{place}" if place.startswith("/") else f"tcp://{place}" for place in places]
+    found = [address.replace("%t", str(runtime_folder())) for address in units.listened_on(text)]
+    return [address if address.startswith("unix:") else f"tcp://{address}" for address in found]
 
 
-def _ask_health(status: Status) -> None:
-    """The first address that anybody here may use."""
+def _ask_health(status: Status, mode: str) -> None:
+    """The first address that anybody here may use; `mode` is what `journalctl` is told."""
     for address in sorted(status.addresses, key=lambda text: not text.startswith("unix:")):
         if address.startswith("tls://"):
             continue
@@ -135,7 +133,7 @@ def _ask_health(status: Status) -> None:
             return
         except (OSError, ValueError) as error:
             status.code, status.health = UNWELL, f"{address} doesn't answer: {error}"
-            status.todo = "`journalctl --unit dhpd` tells what it does."
+            status.todo = f"`journalctl{mode} --unit dhpd` tells what it does."
             return
         if answer.get("ok"):
             status.health = str(answer.get("status"))

@@ -55,11 +55,15 @@ class Systemctl:
         return f"`journalctl{' --user' if self._for_user else ''} --unit dhpd` may tell more."
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:
-        """Those properties of a unit; raises `SystemdError`."""
+        """Those properties of a unit, the values of one that is told several times on lines of their own; raises `SystemdError`."""
         ended = self._run("show", unit, "--property", ",".join(properties))
         if ended.returncode:
             raise SystemdError(" ".join(ended.stderr.split()))
-        return dict(line.partition("=")[::2] for line in ended.stdout.splitlines())
+        found: dict[str, list[str]] = {}
+        for line in ended.stdout.splitlines():
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+        return {name: "\n".join(values) for name, values in found.items()}
 
     def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [*self._command, "--no-pager", *arguments]

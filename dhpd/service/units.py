@@ -4,6 +4,7 @@ Owns their text. Pure: what has to be known of the machine is an argument. Does 
 """
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -18,6 +19,8 @@ WATCHDOG_S = 60
 """A sync on a busy disk takes seconds, a network file system's change of server half a minute."""
 BAD_SETTINGS = 2
 """The exit code of settings that can't be used: a new start is no help."""
+
+_LISTEN = "ListenStream="
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,17 @@ def listen_setting(addresses: Sequence[str]) -> str:
     return f"listen = {json.dumps(list(addresses))}"
 
 
+def place_of(address: str) -> str:
+    """An address of `--listen` as a socket unit has it: a path, or NUMBER:PORT. Whether TLS is spoken there is up to the settings."""
+    return address.removeprefix("unix:").removeprefix("tls://").removeprefix("tcp://")
+
+
+def listened_on(socket_unit: str) -> list[str]:
+    """The addresses that stand in a socket unit, as `--listen` takes them."""
+    places = re.findall(rf"^{_LISTEN}(.+)$", socket_unit, re.MULTILINE)
+    return [place if place[0].isdigit() or place[0] == "[" else f"unix:{place}" for place in places]
+
+
 def word(text: str) -> str:
     """As one word of a unit's command."""
     return shlex.quote(text).replace("%", "%%").replace("$", "$$")
@@ -117,7 +131,7 @@ def _service(plan: Plan) -> str:
 
 
 def _socket(plan: Plan) -> str:
-    listen = [f"ListenStream={text.removeprefix('unix:').removeprefix('tcp://')}" for text in plan.listen]
+    listen = [f"{_LISTEN}{place_of(text)}" for text in plan.listen]
     owner = [] if plan.for_user else [f"SocketUser={USER}", f"SocketGroup={USER}"]
     mode = "0600" if plan.for_user else "0660"
     return _unit(
@@ -129,6 +143,10 @@ def _socket(plan: Plan) -> str:
             *owner,
             "DirectoryMode=0755",
             "Backlog=1024",
+            "# Settings that can't be used stay so, however many wait: after some starts in vain they are refused, until",
+            "# `systemctl start dhpd`.",
+            "TriggerLimitIntervalSec=10s",
+            "TriggerLimitBurst=5",
             "RemoveOnStop=yes",
         ],
         Install=["WantedBy=sockets.target"],

@@ -131,11 +131,11 @@ async def _checkpoints(lookup: CheckpointsLookup, store: StoreBackend, room_byte
 
 async def _list(lookup: ListLookup, store: StoreBackend, room_bytes: int, lease_of: LeaseOf) -> ListReply:
     handoffs, after = await store.handoffs(lookup)
-    fitting = _fitting(handoffs, lambda facts: len(_encode(status_reply(facts))), room_bytes)
-    if len(fitting) < len(handoffs):
-        after = fitting[-1].number
-    views = [status_reply(facts, lease_of(facts.id, facts.fence)) for facts in fitting]
-    return ListReply(handoffs=views, next=after, position=lookup.position)
+    views = [status_reply(facts, lease_of(facts.id, facts.fence)) for facts in handoffs]
+    fitting = _fitting(views, lambda view: len(_encode(view)), room_bytes)
+    if len(fitting) < len(views):
+        after = handoffs[len(fitting) - 1].number
+    return ListReply(handoffs=fitting, next=after, position=lookup.position)
 
 
 async def _approvals(lookup: ApprovalsLookup, store: StoreBackend, room_bytes: int) -> ApprovalsReply:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dhpd.config import Config, ConfigError
-from dhpd.server.certificates import certificates_of
+from dhpd.server import certificates
+from dhpd.server.certificates import Certificates, certificates_of
 from tests.security.authority import Authority, Identity
 from tests.security.conftest import encrypted, plain
 from tests.support.daemon_process import DaemonProcess
@@ -62,6 +63,22 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path, server: Identity,
     assert f"is open to others (mode {mode:04o}): chmod 600 it" in told(server.cert_file, key)
     key.chmod(0o400)
     assert certificates_of(Config(tls_cert=str(server.cert_file), tls_key=str(key))) is not None
+
+
+def test_files_that_are_exchanged_while_they_are_read_leave_the_certificate_from_before(
+    server: Identity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_bytes(server.key_file.read_bytes())
+    key.chmod(0o600)
+    used = Certificates(server.cert_file, key, None)
+    before = used.context
+    monkeypatch.setattr(certificates, "_check_private", lambda file: file.unlink())
+    assert used.reload() == (
+        f"The certificate {server.cert_file} and its key {key} changed while they were read: No such file or directory. "
+        "The certificate from before stays in use."
+    )
+    assert used.context is before
 
 
 def test_settings_that_cant_be_used_end_the_daemon_with_one_line_and_code_2(tmp_path: Path, server: Identity) -> None:

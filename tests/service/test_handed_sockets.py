@@ -65,6 +65,9 @@ def test_a_socket_that_lets_strangers_in_is_refused(unix: socket.socket, tmp_pat
         with pytest.raises(ConfigError, match="can be reached from outside: add --tokens"):
             handed_over([("it", everywhere)], Config())
         assert handed_over([("it", everywhere)], Config(tokens="t", tls_cert="c"))
+    (tmp_path / "s").unlink()
+    with pytest.raises(ConfigError, match=r"bound to .*/s, where nobody finds it: No such file"):
+        handed_over([("it", unix)], Config())
     with socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(f"\0dhp-{os.getpid()}")
         with pytest.raises(ConfigError, match="has no file that says who may connect"):

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dhpd.config import Config
+from dhpd.server import daemon as daemon_module
+from dhpd.server.directory import DataDirectory
+from dhpd.server.running import CannotRun, serve
 from dhpd.systemd.long_start import given_time
 from dhpd.systemd.manager import Manager
 from dhpd.systemd.watchdog import feed
@@ -143,3 +147,19 @@ def test_a_start_that_gets_on_has_time_and_one_that_hangs_has_none(tmp_path: Pat
         with given_time(manager, look_every_s=0.1):
             time.sleep(0.35)
         assert socket.waiting() == []
+
+
+async def test_a_daemon_that_cant_feed_its_watchdog_any_more_says_why_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("no figures")
+
+    monkeypatch.setattr(daemon_module, "feed", broken)
+    directory = DataDirectory(tmp_path)
+    directory.hold()
+    try:
+        with pytest.raises(CannotRun, match="no figures"):
+            await serve(Config(listen=[f"unix:{tmp_path}/s"]), directory, None, None, Manager("/nowhere"))
+    finally:
+        directory.give_up()

@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from dhp_protocol.errors import CheckpointConflict, OutOfOrder, StoreUnavailable
-from dhp_protocol.replies import CheckpointReply, reply_body
+from dhp_protocol.replies import ActivityView, CheckpointReply, reply_body
 from dhpd.engine.lookups import (
     CheckpointsLookup,
     ClaimLookup,
@@ -25,10 +25,11 @@ from .conftest import Kit
 from .stories import Stories, long_life, name
 
 FRAME_BYTES = 1 << 20
+LEASE = LeaseView(77, ActivityView(repeats=1_000_000, ago_ms=1_000_000_000))
 
 
 async def read(kit: Kit, lookup: Lookup, frame_bytes: int = FRAME_BYTES) -> Any:
-    answer = await resolve(lookup, kit.store, frame_bytes, lambda handoff, fence: LeaseView(77))
+    answer = await resolve(lookup, kit.store, frame_bytes, lambda handoff, fence: LEASE)
     assert len(reply_body(1, answer)) <= frame_bytes, "it fits a frame"
     return answer
 
@@ -95,7 +96,7 @@ async def test_a_page_is_cut_to_fit_a_frame_and_the_next_goes_on(kit: Kit) -> No
     seen: list[str] = []
     after: int | None = 0
     while after is not None:
-        listed = await read(kit, msgspec.structs.replace(lookup, after=after), frame_bytes)
+        listed = await read(kit, msgspec.structs.replace(lookup, after=after), 40_000)
         assert 0 < len(listed.handoffs) < 79
         seen += [status.handoff for status in listed.handoffs]
         after = listed.next
@@ -140,7 +141,7 @@ async def test_a_record_is_shown_without_what_only_the_daemon_needs(kit: Kit) ->
 
 async def test_a_list_tells_what_is_left_of_a_lease(kit: Kit, stories: Stories) -> None:
     (status,) = (await read(kit, ListLookup(9, 0, 10, UNSET, UNSET, UNSET, UNSET))).handoffs
-    assert (status.lease_left_ms, status.activity) == (77, None)
+    assert (status.lease_left_ms, status.activity) == (LEASE.left_ms, LEASE.activity)
 
 
 # --- an older checkpoint sent again ---------------------------------------------------------------------------------

@@ -52,9 +52,17 @@ def answered(
     if facts is None:
         return known
     sample = Sample(facts.stats.uptime_ms, facts.stats.records_by_type)
-    earlier = [one for one in known.samples if one.uptime_ms < sample.uptime_ms]  # Else it has been restarted since.
+    earlier = [one for one in known.samples if _goes_on(one, sample)]
     recent = [one for one in earlier if one.uptime_ms >= sample.uptime_ms - RATES_OVER_MS]
     return replace(known, facts=facts, facts_at=at, samples=(*(recent or earlier[-1:]), sample))
+
+
+def _goes_on(earlier: Sample, later: Sample) -> bool:
+    """Whether the daemon hasn't been restarted in between: neither its time nor any of its counts began anew."""
+    counts = later.records_by_type
+    return earlier.uptime_ms < later.uptime_ms and all(
+        counts.get(name, 0) >= count for name, count in earlier.records_by_type.items()
+    )
 
 
 def silent(known: Known, *, at: str, at_ms: float) -> Known:
