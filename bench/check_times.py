@@ -5,6 +5,7 @@ depend on the machine and on what else it does, and so are no tests. Exit code 1
 """
 
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from tests.support.worker_process import WorkerProcess
 
 LONG_MS = 3_600_000
 PENDING = 100_000
+DHP = str(Path(sys.executable).parent / "dhp")
 
 
 class Timer:
@@ -144,6 +146,30 @@ def stop(data: Path) -> Iterator[float]:
             daemon.start()
 
 
+def status(data: Path) -> Iterator[float]:
+    """From the start of `dhp status ID` until its process has ended."""
+    with DaemonProcess(data) as daemon, WireClient(daemon.tcp) as client:
+        yield from _runs(DHP, "--connect", daemon.address, "status", client.dispatch())
+
+
+def shown_help(data: Path) -> Iterator[float]:
+    """From the start of `dhp --help` until its process has ended."""
+    yield from _runs(DHP, "--help")
+
+
+def imported(data: Path) -> Iterator[float]:
+    """A Python process that does nothing but import dhp_client."""
+    yield from _runs(sys.executable, "-c", "import dhp_client")
+
+
+def _runs(*command: str) -> Iterator[float]:
+    subprocess.run(command, check=True, capture_output=True)  # The first one may have to compile.
+    for _ in range(20):
+        timer = Timer()
+        subprocess.run(command, check=True, capture_output=True)
+        yield timer.ms
+
+
 CHECKS: dict[str, tuple[float, Callable[[Path], Iterator[float]]]] = {
     "killed-worker": (600, killed_worker),
     "silent-worker": (100, silent_worker),
@@ -153,6 +179,9 @@ CHECKS: dict[str, tuple[float, Callable[[Path], Iterator[float]]]] = {
     "restart": (2_000, restart),
     "restart-with-many": (2_000, restart_with_many),
     "stop": (5_000, stop),
+    "status": (150, status),
+    "help": (150, shown_help),
+    "import": (75, imported),
 }
 """By name: the bound in milliseconds, and what gives the measurements."""
 

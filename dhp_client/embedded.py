@@ -65,7 +65,23 @@ def ensure_running(directory: Path) -> SocketAddress:
     until_ms = monotonic_ms() + START_TIMEOUT_MS
     with _one_starter(directory, until_ms):
         address = _answering(directory)  # Somebody else may have started it meanwhile.
+        if address is None:
+            _check_not_anothers(directory)
         return address if address is not None else _start(directory, until_ms)
+
+
+def _check_not_anothers(directory: Path) -> None:
+    """A private daemon in the place of one that was killed would hold the directory when that is started again, without its settings.
+
+    What is started here listens on no port, and a daemon that ends in good order leaves nothing behind. Raises `DaemonNotStarted`.
+    """
+    left = _daemon_file(directory)
+    ports = [] if left is None else [text for text in left.addresses if isinstance(_socket_address(text), TcpAddress)]
+    if ports:
+        raise DaemonNotStarted(
+            f"The daemon of {directory} that listened on {', '.join(ports)} is gone without having said so, and it had settings of its "
+            f"own: start dhpd again as it was started. To have a private one here instead, remove {directory / 'dhpd.json'} first."
+        )
 
 
 def _answering(directory: Path) -> SocketAddress | None:

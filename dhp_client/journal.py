@@ -45,6 +45,10 @@ class Journal(Generic[Entry]):
     @classmethod
     async def open(cls, task: "Task", entry_type: Any, fold: Callable[[Entry], None]) -> "Journal[Entry]":
         """Reads what is there. Raises `NoJournal` where this handoff's checkpoints are none, or wouldn't all be kept."""
+        from .task import Task  # Wherever there is one, it's loaded by now.
+
+        if not isinstance(task, Task):
+            raise TypeError(f"Give a task that was claimed with `await` (dhp_client.connect), not {task!r}.")
         journal = cls(task, entry_type, fold)
         status = await task._hold.wait(lambda: task._client.status(task.handoff))
         kept = status.keep_checkpoints
@@ -59,6 +63,12 @@ class Journal(Generic[Entry]):
     def __len__(self) -> int:
         """How many entries there are."""
         return self._length
+
+    async def catch_up(self) -> None:
+        """Folds what another journal over the same task has appended since; asks nobody where there is nothing."""
+        async with self._turn:
+            if self._task.seq > self._length:
+                await self._read_on(self._task.seq)
 
     async def append(self, entry: Entry, *, steps: int = 1, usd: Money | None = None) -> None:
         """Appends one entry; it is durable, and folded, once this returns. May be called by several at the same time.

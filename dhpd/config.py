@@ -5,7 +5,6 @@ what a setting does.
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -122,6 +121,8 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     """The settings in force; raises `ConfigError`. A flag that is None wasn't given."""
     members: dict[str, Any] = {}
     if file is not None:
+        import tomllib
+
         try:
             members.update(tomllib.loads(file.read_text()))
         except (

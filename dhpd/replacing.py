@@ -4,13 +4,14 @@ Owns that. Whose the file is and who may read it is up to who writes it.
 """
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 
 def replace(path: Path, text: str, prepare: Callable[[int], None]) -> None:
     """Raises `OSError`, and leaves what was there. `prepare` gets the new file's descriptor while it is empty, of mode 0600."""
+    import tempfile  # Most daemons and commands write no such file.
+
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import stat
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -51,6 +50,8 @@ class _TokenFile(Struct, forbid_unknown_fields=True):
 
 def parse_tokens(text: str, path: Path) -> list[TokenEntry]:
     """The tokens in the text of `path`; raises `ConfigError`, which holds nothing of the text but where it is wrong."""
+    import tomllib
+
     try:
         found = msgspec.convert(tomllib.loads(text), _TokenFile).token
     except msgspec.ValidationError as error:

@@ -10,8 +10,10 @@ from a2a.types import AgentCard
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from sse_starlette.sse import EventSourceResponse
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 
+from .bounds import BoundedRequests
 from .bridge import Bridge
 from .handler import RECEIVE, HandoffRequestHandler
 
@@ -36,4 +38,5 @@ def application(bridge: Bridge, card: AgentCard) -> Starlette:
     endpoint = create_jsonrpc_routes(
         HandoffRequestHandler(bridge), "/", context_builder=_CallContextBuilder(), enable_v0_3_compat=True
     )
-    return Starlette(routes=[*create_agent_card_routes(card), *endpoint])
+    routes = [*create_agent_card_routes(card), *endpoint]
+    return Starlette(routes=routes, middleware=[Middleware(BoundedRequests)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
@@ -34,6 +34,7 @@ from a2a.types import (
 
 from .acknowledging import take_note
 from .answering import answer
+from .bounds import check_required_fields
 from .bridge import Bridge
 from .errors import refusals
 from .following import follow
@@ -54,9 +55,9 @@ class HandoffRequestHandler(RequestHandler):
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
 
-    @validate_request_params
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         """Dispatches, or answers a question; then waits until the task has ended or asks a person, unless it was said not to."""
+        check_required_fields(params)
         with refusals():
             task = await self._taken_in(params)
             waits = not params.configuration.return_immediately
@@ -66,11 +67,11 @@ class HandoffRequestHandler(RequestHandler):
                     return found
             return await self._task(task)
 
-    @validate_request_params
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Dispatches, or answers a question; then the task, and what happens to it."""
+        check_required_fields(params)
         with refusals():
             task = await self._taken_in(params)
             async with contextlib.aclosing(follow(self._bridge, task)) as updates:
@@ -78,11 +79,11 @@ class HandoffRequestHandler(RequestHandler):
                     yield update
             await take_note(self._bridge, task)
 
-    @validate_request_params
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """The task, and what happens to it from now on, whatever this stream's reader knew of it before."""
+        check_required_fields(params)
         with refusals():
             if OF_STATUS[(await status_of(self._bridge, params.id)).status] in FINAL:
                 raise UnsupportedOperationError("The task has ended, and nothing more will happen to it: get it.")
@@ -91,23 +92,23 @@ class HandoffRequestHandler(RequestHandler):
                     yield update
             await take_note(self._bridge, params.id)
 
-    @validate_request_params
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         """The task as it stands."""
+        check_required_fields(params)
         _check_history_length(params)
         with refusals():
             return await self._task(params.id)
 
-    @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """A page of tasks, the one that changed last first."""
+        check_required_fields(params)
         _check_history_length(params)
         with refusals():
             return await tasks_page(self._bridge, params)
 
-    @validate_request_params
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
         """Cancels the handoff, unless it has ended."""
+        check_required_fields(params)
         with refusals():
             before = await status_of(self._bridge, params.id)
             ended = OF_STATUS[before.status] in FINAL

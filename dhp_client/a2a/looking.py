@@ -4,6 +4,7 @@ Owns which handoffs are tasks here, and their order. Every look is a few reads, 
 position of the first one misses nothing, and what the later ones showed early it is told again (`following`).
 """
 
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 from a2a.types import InvalidParamsError, ListTasksRequest, ListTasksResponse, Task, TaskNotFoundError
 
+import dhp_client
 from dhp_client import Approval
 from dhp_protocol.replies import StatusReply
 
@@ -28,11 +30,12 @@ _ID = re.compile(r"[0-9a-f]{64}")
 
 
 async def status_of(bridge: Bridge, task: str) -> StatusReply:
-    """How the handoff stands. Raises `TaskNotFoundError`: there is none, or none that is served here."""
+    """How the handoff stands. Raises `TaskNotFoundError`: there is none, or none that is served here, which nobody can tell apart."""
     if _ID.fullmatch(task):
-        status = await bridge.client.status(task)
-        if status.kind in bridge.kinds:
-            return status
+        with contextlib.suppress(dhp_client.NotFound):
+            status = await bridge.client.status(task)
+            if status.kind in bridge.kinds:
+                return status
     raise TaskNotFoundError(f"There is no task {task[:80]}.")
 
 

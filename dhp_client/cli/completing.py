@@ -22,8 +22,8 @@ from click.shell_completion import (
 
 from dhp_protocol.printable import harmless
 
-from .printing import FINAL, SHORT_ID_CHARS
-from .settings import Settings
+from .printing import FINAL, SHORT_ID_CHARS, json_line
+from .settings import Settings, with_json
 
 if TYPE_CHECKING:
     from dhp_client import Client
@@ -47,6 +47,7 @@ Asking = Callable[["Client"], Awaitable[list[CompletionItem[str]]]]
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
+@with_json
 def completion(shell: str) -> None:
     """Write the script by which a shell completes dhp.
 
@@ -57,10 +58,12 @@ def completion(shell: str) -> None:
     zsh, in ~/.zshrc, below compinit:    eval "$(dhp completion zsh)"
     fish:  dhp completion fish > ~/.config/fish/completions/dhp.fish
     """
-    root = click.get_current_context().find_root()
+    context = click.get_current_context()
     made = get_completion_class(shell)
     assert made is not None, f"click knows {shell}"
-    click.echo(made(root.command, {}, "dhp", VARIABLE).source().strip())
+    script = made(context.find_root().command, {}, "dhp", VARIABLE).source().strip()
+    settings = context.ensure_object(Settings)
+    click.echo(json_line({"shell": shell, "script": script}) if settings.as_json else script)
 
 
 def handoff_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:

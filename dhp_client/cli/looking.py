@@ -43,12 +43,14 @@ async def state(client: Client, settings: Settings, handoff: str) -> int:
 
 
 @command("list")
-@click.option("--status", type=click.Choice(_STATUSES))
-@click.option("--kind", shell_complete=completing.kinds)
-@click.option("--worker", help="Only what it holds.")
-@click.option("--label", metavar="NAME=VALUE", callback=arguments.label)
+@click.option("--status", type=click.Choice(_STATUSES), help="Only those that stand so.")
+@click.option("--kind", metavar="KIND", shell_complete=completing.kinds, help="Only work of this kind.")
+@click.option("--worker", metavar="NAME", help="Only what it holds.")
+@click.option(
+    "--label", metavar="NAME=VALUE", callback=arguments.label, help="Only what was dispatched with this label."
+)
 @click.option("--newest", "newest_first", is_flag=True, help="Those dispatched last come first.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="So many at most.")
 async def list_handoffs(
     client: Client, settings: Settings, limit: int, newest_first: bool, **filters: str | None
 ) -> int:
@@ -76,6 +78,7 @@ async def list_handoffs(
 @click.option(
     "--kind",
     "kinds",
+    metavar="KIND",
     multiple=True,
     shell_complete=completing.kinds,
     help="Only handoffs of this kind; may be given again.",

@@ -66,7 +66,7 @@ def dhp() -> None:
     """Hand work off so that it outlives whoever is doing it.
 
     --connect, --name, --json, and what proves who you are (--token-file, --cert-file …) may stand before as well as after a command's name. Exit codes: 0 done; 1 answered with an
-    error; 2 wrong usage; 3 no daemon reached; 4 not there yet.
+    error; 2 wrong usage; 3 no daemon reached; 4 not there yet; 129, 130, 143 ended by a signal.
     """
     gc.enable()  # The command is imported by now.
 

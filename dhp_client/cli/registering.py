@@ -17,9 +17,10 @@ import msgspec
 from ..addresses import DEFAULT_DIRECTORY, ENVIRONMENT_VARIABLE, parse_addresses
 from ..mcp.registering import files
 from ..mcp.registering.agents import AGENTS, Agent, Machine, file_of, traces_of
-from ..mcp.registering.entries import Command, entered, is_entered, removed, snippet
+from ..mcp.registering.entries import MODULE, Command, entered, is_entered, removed, snippet
 from ..mcp.registering.refusals import NotChanged
-from .settings import FAILED, OK, Settings, SettingsCommand, warn, with_settings
+from .printing import json_line
+from .settings import FAILED, OK, Settings, SettingsCommand, warn, with_json, with_settings
 
 SKILL = "dhp"
 SKILL_FILE = "SKILL.md"
@@ -87,14 +88,16 @@ def register(
 
 @click.command("skill")
 @click.option("--into", type=_FOLDER, help=f"Put it there instead, as {SKILL}/{SKILL_FILE}: ~/.claude/skills, say.")
+@with_json
 def skill(into: Path | None) -> int:
     """Write the skill that teaches an agent to hand work off.
 
     An agent reads it when it has long work to do; `dhp mcp register` gives it the tools that it speaks of.
     """
     text = (importlib.resources.files("dhp_client.mcp.skill") / SKILL_FILE).read_text("utf-8")
+    settings = click.get_current_context().ensure_object(Settings)
     if into is None:
-        click.echo(text, nl=False)
+        click.echo(json_line({"skill": text}) + "\n" if settings.as_json else text, nl=False)
         return OK
     file = into / SKILL / SKILL_FILE
     try:
@@ -103,7 +106,7 @@ def skill(into: Path | None) -> int:
             files.replace(file, found, text)
     except NotChanged as why:
         raise click.ClickException(f"{file} is left as it is: {why}.") from None
-    click.echo(str(file))
+    settings.show({"file": str(file)}, [str(file)])
     return OK
 
 
@@ -204,4 +207,4 @@ def this_program(called: str, python: str) -> tuple[str, list[str]]:
     for candidate in (by_name, beside):
         if candidate is not None and os.access(candidate, os.X_OK):
             return os.path.abspath(candidate), []
-    return python, ["-P", "-m", "dhp_client.cli"]
+    return python, ["-P", "-m", MODULE]

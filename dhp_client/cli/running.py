@@ -52,8 +52,16 @@ def _runnable(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     if given.get("once") and given.get("count"):
         raise click.UsageError("--once is --count 1: give one of them.")
     if value and shutil.which(value[0]) is None:
-        raise click.BadParameter(f"{value[0]!r} is no program that can be run here: give its path, or mend $PATH.")
+        raise click.BadParameter(f"{value[0]!r} is no program that can be run here: {_instead_of(value[0])}.")
     return value
+
+
+def _instead_of(program: str) -> str:
+    if not os.path.isfile(program):
+        return "give its path, or mend $PATH"
+    if not os.access(program, os.X_OK):
+        return f"say what runs it, as in `sh {program}`, or make it executable (chmod +x)"
+    return f"write ./{program}"
 
 
 @command("run", creates=True, takes_command=True, epilog=_EPILOG)

@@ -8,10 +8,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from msgspec import Raw
 
-from dhp_protocol.errors import NotFound
+from dhp_protocol.errors import AlreadyClaimed, NotFound
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from dhp_protocol.limits import MAX_ATTEMPTS, MAX_LABEL_CHARS
 
@@ -48,6 +49,13 @@ class HeldThread:
                 self._journal = await Journal.open(self.task, Entry, thread.add)
                 self.thread = thread
         return self
+
+    async def newest(self) -> Thread:
+        """The thread with what another saver over the same task has written since, if there is one."""
+        await self.open()
+        assert self._journal is not None
+        await self._journal.catch_up()
+        return self.thread
 
     async def append(self, entry: Entry, *, steps: int) -> None:
         """Writes one entry; it is durable, and in `thread`, once this returns."""
@@ -94,7 +102,7 @@ class OneThread:
     async def begin(self, thread_id: str) -> Thread:
         held = await self.hold(thread_id)
         held.task._check()  # LangGraph doesn't wait for what a run saves first, before its first node.
-        return held.thread
+        return await held.newest()
 
     async def hold(self, thread_id: str) -> HeldThread:
         handoff = self._held.task.handoff
@@ -106,7 +114,7 @@ class OneThread:
         return await self._held.open()
 
     async def look(self, thread_id: str) -> Thread | None:
-        return (await self.hold(thread_id)).thread
+        return await (await self.hold(thread_id)).newest()
 
     async def names(self) -> AsyncIterator[str]:
         yield self._held.task.handoff
@@ -126,16 +134,15 @@ class ManyThreads:
         self._kind = kind
         self._wait_ms = wait_ms
         self._held: dict[str, HeldThread] = {}
-        self._claiming: dict[str, asyncio.Lock] = {}
+        self._claiming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def client(self) -> Client:
         return self._client
 
     async def begin(self, thread_id: str) -> Thread:
-        held = self._held.get(thread_id)
-        if held is not None and (held.task.lost or held.task.ended is not None):
-            del self._held[thread_id]  # The run that was at it has been told, or will be. This one begins anew.
+        if self._written(thread_id) is None:
+            self._held.pop(thread_id, None)  # The run that was at it has been told, or will be. This one begins anew.
         return (await self.hold(thread_id)).thread
 
     async def hold(self, thread_id: str) -> HeldThread:
@@ -143,6 +150,11 @@ class ManyThreads:
             if thread_id not in self._held:
                 self._held[thread_id] = await self._open(await self._claim(thread_id))
             return self._held[thread_id]
+
+    def _written(self, thread_id: str) -> HeldThread | None:
+        """The thread, if nobody else can write it."""
+        held = self._held.get(thread_id)
+        return None if held is None or held.task.lost or held.task.ended is not None else held
 
     async def _open(self, task: Task) -> HeldThread:
         try:
@@ -152,8 +164,8 @@ class ManyThreads:
             raise
 
     async def look(self, thread_id: str) -> Thread | None:
-        held = self._held.get(thread_id)
-        if held is not None and not held.task.lost:
+        held = self._written(thread_id)
+        if held is not None:
             return held.thread
         thread = Thread()
         try:
@@ -173,8 +185,9 @@ class ManyThreads:
 
     async def release(self, thread_id: str) -> None:
         async with self._claiming.setdefault(thread_id, asyncio.Lock()):
-            held = self._held.pop(thread_id, None)
-            if held is not None and not held.task.lost and held.task.ended is None:
+            held = self._written(thread_id)
+            self._held.pop(thread_id, None)
+            if held is not None:
                 await held.task.release()
 
     async def delete(self, thread_id: str) -> None:
@@ -197,7 +210,14 @@ class ManyThreads:
                 labels={LABEL: thread_id},
                 keep_checkpoints=KEEP_ALL,
             )
-        task = await self._client.claim(handoff, wait_ms=self._wait_ms)
+        try:
+            task = await self._client.claim(handoff, wait_ms=self._wait_ms)
+        except AlreadyClaimed as refused:
+            raise AlreadyClaimed(
+                f"Another program, or another DHPSaver of this one, holds the thread {thread_id!r}: wait for it with "
+                "DHPSaver(…, wait_ms=…), or have it released.",
+                **refused.details,
+            ) from None
         if task is None:
             raise NothingToClaim(f"Somebody else holds the thread {thread_id!r}, and did for {self._wait_ms} ms.")
         return task

@@ -71,8 +71,14 @@ def _refusing(where: str) -> Iterator[None]:
 
 
 def save(serde: SerializerProtocol, value: Any, where: str) -> Value:
-    """`value` as it is written. Raises `TypeNotAllowed` now rather than to a standby that reads it."""
-    made = Value(*serde.dumps_typed(value))
+    """`value` as it is written. Raises `TypeNotAllowed` now rather than to a standby that reads it.
+
+    What the serialiser can't write at all raises TypeError.
+    """
+    try:
+        made = Value(*serde.dumps_typed(value))
+    except TypeError as error:
+        raise TypeError(f"{where} can't be saved: {error}.") from error
     with _refusing(where):
         serde.loads_typed((made.type, made.data))
     return made

@@ -4,6 +4,7 @@ Owns asking the person through the agent's host, where that shows forms: that th
 sent away is no decision, and that theirs goes in by a session of its own (`persons`). The agent itself can't decide.
 """
 
+import contextlib
 import logging
 from typing import Annotated, Any
 
@@ -94,14 +95,12 @@ async def approval_wait(
     decided.
     """
     bridge, client = bridge_of(call), await client_of(call)
-    if handle is not None:
-        with bridge.record.using(handle):
-            pass
-    if bridge.approver is not None:
-        await _bring_in(bridge.approver, approval, word, decide_with=bridge.decide_with(approval))
-    wait_ms = min(wait_ms, MAX_WAIT_MS)
-    waiting = client.approval_wait(approval, wait_ms)
-    found: DecisionReply = await with_progress(call, wait_ms, f"waiting for a person to decide {approval}", waiting)
+    with contextlib.nullcontext() if handle is None else bridge.record.using(handle):
+        if bridge.approver is not None:
+            await _bring_in(bridge.approver, approval, word, decide_with=bridge.decide_with(approval))
+        wait_ms = min(wait_ms, MAX_WAIT_MS)
+        waiting = client.approval_wait(approval, wait_ms)
+        found: DecisionReply = await with_progress(call, wait_ms, f"waiting for a person to decide {approval}", waiting)
     return decision_of(approval, found, bridge.decide_with(approval))
 
 

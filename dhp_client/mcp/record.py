@@ -64,7 +64,8 @@ class Record:
 
     def add(self, task: Task, request_id: RequestId | None) -> str:
         """The handle of a task that was just claimed in answer to that request."""
-        handle = f"{task.handoff[:SHORT_ID_CHARS]}.{task.attempt}" if self.guessable else secrets.token_urlsafe(24)
+        # By the fence, which never falls: the attempts of a handoff that was forgotten and dispatched anew begin at 1 again.
+        handle = f"{task.handoff[:SHORT_ID_CHARS]}.{task.fence}" if self.guessable else secrets.token_urlsafe(24)
         self._holdings[handle] = holding = Holding(handle, task)
         if request_id is not None and self.guessable:
             self._granted_to[request_id] = handle
@@ -113,7 +114,12 @@ class Record:
         back.
         """
         handle = self._granted_to.pop(request_id, None)
-        holding = None if handle is None else self._holdings.get(handle)
+        if handle is not None:
+            self.give_back(handle)
+
+    def give_back(self, handle: str) -> None:
+        """Nobody has heard of this claim, nor ever will."""
+        holding = self._holdings.get(handle)
         if holding is not None:
             self._go(holding, "The call that claimed it was cancelled, so it was given back.")
             giving_back = asyncio.get_running_loop().create_task(_given_back(holding.task))

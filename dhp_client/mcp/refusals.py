@@ -6,6 +6,8 @@ exceptions (`dhp_client.exceptions`) in the same form.
 
 import re
 
+from pydantic import ValidationError
+
 from dhp_protocol.errors import DHPError
 
 from ..exceptions import ClientError
@@ -36,7 +38,7 @@ _NEXT = {
     "schema_invalid": "Mend the output_schema as path and rule say, and dispatch again.",
     "task_ended": "There is nothing more to say about it: claim other work.",
     "too_large": "Send less: keep what is large elsewhere, and where it is in the state.",
-    "unauthenticated": "This server has no good token: tell the person who runs it.",
+    "unauthenticated": "This server has no good token: tell the person who runs it, who gives it one and starts it anew.",
     "unknown_handle": "Call recover without it: that shows what you hold and what can be had again. With the handoff's id it takes that one.",
     "untrusted": "Tell the person who runs this server.",
     "wrong_state": "Call status, and see whether it is still wanted.",
@@ -60,6 +62,9 @@ def told(error: Exception) -> str | None:
     if isinstance(error, ClientError):
         code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
         return _text(code, str(error), _next(code, "no"), {})
+    if isinstance(error, ValidationError):  # Its own text is long, and repeats what was sent.
+        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False))
+        return _text("invalid_request", f"{'; '.join(wrong)[:MAX_DETAILS_CHARS]}.", _NEXT["invalid_request"], {})
     if isinstance(error, TypeError | ValueError):
         return _text("invalid_request", str(error), _NEXT["invalid_request"], {})
     return None

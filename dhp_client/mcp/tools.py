@@ -9,16 +9,17 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import ConfigDict, create_model
+from pydantic import ConfigDict, ValidationError, create_model
 
 from ..payload import encode
 from . import asking, claiming, dispatching, effects, looking, working
 from .answers import Answer
 from .failing import as_tool_errors
+from .refusals import told
 
 MAX_TEXT_CHARS = 256 * 1024
 """What is longer isn't sent twice: no model reads it, and a program reads the data."""
@@ -76,6 +77,20 @@ class _Strict(ArgModelBase):
     model_config = ConfigDict(extra="forbid")
 
 
+class Telling(Tool):
+    """Tells each refusal in its own words: the SDK puts some before the code, and tells wrong arguments at length."""
+
+    async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
+        try:
+            return await super().run(arguments, context, convert_result)
+        except UnexpectedToolError:
+            raise
+        except ToolError as error:
+            cause = error.__cause__
+            text = told(cause) if isinstance(cause, ValidationError) else str(cause or error)
+            return CallToolResult(content=[TextContent(type="text", text=text or "")], is_error=True)
+
+
 @functools.cache
 def tools() -> list[Tool]:
     """All of them. They hold nothing, so all servers of a process have the same."""
@@ -84,7 +99,7 @@ def tools() -> list[Tool]:
 
 def _tool(name: str, body: Body, annotations: ToolAnnotations) -> Tool:
     description = inspect.cleandoc(body.__doc__ or "")
-    made = Tool.from_function(_answering(body), name=name, description=description, annotations=annotations)
+    made = Telling.from_function(_answering(body), name=name, description=description, annotations=annotations)
     known = made.fn_metadata
     # A misspelt cap, or a fence, must not be dropped in silence.
     strict = create_model(known.arg_model.__name__, __base__=(_Strict, known.arg_model))
@@ -100,14 +115,11 @@ def _tool(name: str, body: Body, annotations: ToolAnnotations) -> Tool:
 
 def _answering(body: Body) -> Callable[..., Awaitable[Any]]:
     """Answers with the model's members, as data, and as text on one line: the SDK's own text is many times as long."""
-    told = as_tool_errors(body)
+    body_or_error = as_tool_errors(body)
 
     @functools.wraps(body)
     async def answered(*args: Any, **kwargs: Any) -> CallToolResult:
-        try:
-            members = (await told(*args, **kwargs)).model_dump(mode="json")
-        except ToolError as error:  # As the SDK answers it, but for its own words before the code.
-            return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
+        members = (await body_or_error(*args, **kwargs)).model_dump(mode="json")
         text = encode(members, member="answer").decode()
         if len(text) > MAX_TEXT_CHARS:
             text = f"The answer has {len(text)} characters: it stands in the structured content alone."

@@ -22,6 +22,7 @@ from .outcome import Failure, Finish, How, Outcome, Said, ending, shells_code, s
 from .passing import Passing
 from .process import NotRunnable, Program
 from .stopping import Stop
+from .waiting import first_of
 
 END_WITHIN_MS = 5_000
 """What telling the daemon of the end may take once `dhp run` itself is to end."""
@@ -116,11 +117,11 @@ class Attempt:
         listening = asyncio.ensure_future(self._listen(program))
         told_to_end = False
         try:
-            await _first_of(listening, self._lost.wait(), self._stop.asked.wait(), self._hindered.wait())
+            await first_of(listening, self._lost.wait(), self._stop.asked.wait(), self._hindered.wait())
             if not listening.done():
                 told_to_end = self._stop.asked.is_set()
                 await program.signal(signal.SIGTERM)
-                await _first_of(listening, asyncio.sleep(self._grace_ms / 1000), self._stop.at_once.wait())
+                await first_of(listening, asyncio.sleep(self._grace_ms / 1000), self._stop.at_once.wait())
                 await program.end()
                 await asyncio.wait([listening], timeout=LAST_WORDS_MS / 1000)
             if listening.done():
@@ -155,10 +156,7 @@ class Attempt:
     async def _obey(self, command: Command, program: Program) -> None:
         """Raises why it can't be, unless the program is told so and may mend it."""
         try:
-            try:
-                told = await self._act(command)
-            except (ValueError, TypeError) as error:  # Said by the client, of what the daemon would refuse.
-                raise InvalidRequest(f"{command.name}: {error}", member=command.name) from None
+            told = await _sayable(command.name, self._act(command))
             answer: dict[str, Any] = {"ok": True, **told}
         except DHPError as error:
             if not self._answers or self._task.ended == "dead" or isinstance(error, LeaseLost):
@@ -219,7 +217,7 @@ class Attempt:
         if isinstance(word, Finish):
             try:
                 result = word.result
-                await _decided(lambda: task.complete(result))
+                await _sayable("result", _decided(lambda: task.complete(result)))
                 return self._outcome("completed", exit_code, "completed")
             except ResultInvalid as refused:
                 if task.ended is not None:
@@ -243,7 +241,7 @@ class Attempt:
         """What `telling` comes to. Once `dhp run` is to end, it has only so long. Raises `InDoubt`."""
         told = asyncio.ensure_future(telling)
         try:
-            await _first_of(told, self._stop.asked.wait())
+            await first_of(told, self._stop.asked.wait())
             if not told.done():
                 await asyncio.wait([told], timeout=END_WITHIN_MS / 1000)
             if not told.done():
@@ -284,6 +282,14 @@ def first_line(task: Task) -> bytes:
     return msgspec.json.encode(given).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
 
 
+async def _sayable(name: str, saying: Awaitable[T]) -> T:
+    """What `saying` comes to; what the client itself doesn't send is refused as the daemon would refuse it."""
+    try:
+        return await saying
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(f"{name}: {error}", member=name) from None
+
+
 async def _decided(ask: Callable[[], Awaitable[T]]) -> T:
     """The answer, once the daemon is able to give one: a disk that is full for an hour is no reason to lose what was done."""
     while True:
@@ -293,13 +299,3 @@ async def _decided(ask: Callable[[], Awaitable[T]]) -> T:
             if error.retry == "no":
                 raise
         await asyncio.sleep(PAUSE_MS / 1000)
-
-
-async def _first_of(future: "asyncio.Future[Any]", *others: Awaitable[Any]) -> None:
-    """Returns when one of them is done; `others` are ended then."""
-    waiting = [asyncio.ensure_future(other) for other in others]
-    try:
-        await asyncio.wait([future, *waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for other in waiting:
-            other.cancel()

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import queue
+import select
 import threading
 
 
@@ -36,10 +37,19 @@ class Passing:
         rest = memoryview(piece)
         try:
             while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:  # Whoever else has it, as its standard error, may have made it so.
+                    _until_writable(self._descriptor)
         except OSError as error:
             return error
         return None
+
+
+def _until_writable(descriptor: int) -> None:
+    waiting = select.poll()  # Unlike `select`, it takes descriptors beyond 1023.
+    waiting.register(descriptor, select.POLLOUT)
+    waiting.poll()
 
 
 def _settle(written: "asyncio.Future[None]", error: OSError | None) -> None:

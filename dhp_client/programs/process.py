@@ -13,9 +13,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from . import guard
+from .waiting import first_of
 
 PIECE_BYTES = 64 * 1024
 LINGER_MS = 1_000
@@ -107,7 +107,7 @@ class Program:
         """What it writes, as it comes, to its end and that of all it has started."""
         while True:
             reading = asyncio.ensure_future(self._output.read(PIECE_BYTES))
-            await _first_of(reading, self._swept.wait())
+            await first_of(reading, self._swept.wait())
             if not reading.done():  # A daemon that it has left behind may hold the pipe.
                 await asyncio.wait([reading], timeout=QUIET_MS / 1000)
             if not reading.done():
@@ -142,6 +142,7 @@ class Program:
         self._drained.set()
         await self._sweeping
         self._process.wait()
+        _reap_adopted()
         if self._reading is not None:
             self._reading.close()
         if self._writing is not None and (self._writing.get_write_buffer_size() or not self._writing.is_closing()):
@@ -189,19 +190,17 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> tuple["sub
     return process, lifeline, told
 
 
+def _reap_adopted() -> None:
+    """The first process of a container is given everybody's orphans, the guard's watcher among them, and is to ask after them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.getpid() == 1 and os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _all_of(told: int) -> bytes:
     """Read to its end, which comes when the program begins."""
     with open(told, "rb", buffering=0) as pipe:
         return pipe.read(16)
-
-
-async def _first_of(future: "asyncio.Future[Any]", waiting: Any) -> None:
-    """Returns when one of them is done; `waiting` is ended then."""
-    other = asyncio.ensure_future(waiting)
-    try:
-        await asyncio.wait([future, other], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        other.cancel()
 
 
 def _why(number: int) -> str:

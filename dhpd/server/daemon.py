@@ -132,9 +132,8 @@ class Daemon:
         self._writer.add_done_callback(self._task_ended)
         del loaded
         await self._commits.flushed()
+        gc.freeze()  # What was loaded lives long: the collector never looks at it.
         gc.enable()
-        gc.collect()
-        gc.freeze()  # What was loaded lives long: the collector need not look at it again.
         self._ticker.start()
         self._lateness.start()
         self._silence = commons.silence.start(self._desk)
@@ -142,8 +141,21 @@ class Daemon:
         if self._tokens is not None:
             self._follower = asyncio.create_task(self._tokens.follow(self._desk.tokens_changed))
             self._follower.add_done_callback(self._task_ended)
-        way_in = self._connection if self._certificates is None else self._encrypted_by(self._certificates)
+        try:
+            await self._open_addresses(config, data)
+        except BaseException:
+            self._ticker.stop()  # A tick beside the end would find the store closed, and call it lost.
+            raise
+        pruner = Pruner(
+            engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
+        )
+        self._pruning = asyncio.create_task(pruner.run())
+        self.ending.serves(engine, self._desk.connections, self._desk.worked)
+
+    async def _open_addresses(self, config: Config, data: Path) -> None:
+        """Those of the settings, and the sockets that were handed over."""
         tls = self._certificates is not None
+        way_in = self._connection if self._certificates is None else self._encrypted_by(self._certificates)
         for address in still_to_open(addresses_of(config, data), self._handed, config):
             if isinstance(address, UnixAddress):  # File modes guard it, and nobody listens in there.
                 server, written = await listen(address, self._connection)
@@ -157,11 +169,6 @@ class Daemon:
             server, text = await serve_on(handed, self._connection if local else way_in, tls=tls)
             self._servers.append(server)
             self.addresses.append(text)
-        pruner = Pruner(
-            engine, self._store, self._clock, config.retention_ms, self._desk.answers.first_in_use, self._commits.poke
-        )
-        self._pruning = asyncio.create_task(pruner.run())
-        self.ending.serves(engine, self._desk.connections, self._desk.worked)
 
     def attended(self, manager: Manager, notes: Callable[[], Sequence[str]]) -> asyncio.Task[None]:
         """Tells the service manager, until cancelled, that it gets on, and how it is; `notes` are sentences for that."""

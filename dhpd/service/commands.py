@@ -54,9 +54,9 @@ def install(
     root: Path | None,
     force: bool,
 ) -> None:
-    """Write the unit files, make the user dhpd, and start the service, now and with the machine.
+    """Write the unit files, and start the service.
 
-    What is there already and unchanged is brought up to date, and the service started anew.
+    It starts with the machine, too, and has a user of its own, dhpd. What is there already and unchanged is brought up to date, and the service started anew.
     """
     from dhpd.config import ConfigError
 
@@ -114,7 +114,10 @@ def install(
 @_for_user
 @_force
 def uninstall(for_user: bool, force: bool) -> None:
-    """Stop the service and remove its files; the settings and the store are kept."""
+    """Stop the service, and remove its files.
+
+    The settings and the store are kept.
+    """
     from . import files, installing, units
     from .placing import plan_for
     from .systemctl import Systemctl, SystemdError
@@ -138,7 +141,9 @@ def uninstall(for_user: bool, force: bool) -> None:
 @_for_user
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 def status(for_user: bool, as_json: bool) -> None:
-    """Tell whether it is installed, whether it runs, where, how the daemon says it is, and what to do next.
+    """Tell how it stands, and what to do next.
+
+    Whether it is installed, whether it runs, where, and how the daemon says it is.
 
     Exit codes: 0 it runs and is well; 1 it runs and isn't, or there is no systemd; 3 it doesn't run; 4 it isn't installed.
     """

@@ -6,11 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a.types import AgentCard, AgentSkill, InternalError, InvalidParamsError, Message, Part, TaskState
+from a2a.types import (
+    AgentCard,
+    AgentSkill,
+    InternalError,
+    InvalidParamsError,
+    Message,
+    Part,
+    SendMessageRequest,
+    TaskState,
+)
 from google.protobuf.json_format import MessageToDict
 
 import dhp_client
 from dhp_client.a2a.answering import Answer, answer_in
+from dhp_client.a2a.bounds import MAX_PARTS, check_required_fields, holds_more_values
 from dhp_client.a2a.cards import BadCard, card_in, kinds_of, served_card
 from dhp_client.a2a.errors import OF_DHP, a2a_error, refusals
 from dhp_client.a2a.parts import inputs_of, metadata_of, part_of
@@ -53,12 +63,15 @@ def nested(depth: int) -> Any:
     return [] if depth == 0 else [nested(depth - 1)]
 
 
-@pytest.mark.parametrize("value", [{"a": [1.5, None, True, "ä"]}, [], 0, None, 2**53 - 1])
+MANY = [[0] * 99] * 500
+
+
+@pytest.mark.parametrize("value", [{"a": [1.5, None, True, "ä"]}, [], 0, None, 2**53 - 1, MANY[1:]])
 def test_a_value_is_data_where_data_can_hold_it(value: Any) -> None:
     assert MessageToDict(part_of(value).data) == value
 
 
-@pytest.mark.parametrize("value", [2**53, {"a": [2**70]}, float("inf"), "\ud800", {"\ud800": 1}, nested(200)])
+@pytest.mark.parametrize("value", [2**53, {"a": [2**70]}, float("inf"), "\ud800", {"\ud800": 1}, nested(200), MANY])
 def test_a_value_that_data_cannot_hold_exactly_is_json_text(value: Any) -> None:
     part = part_of(value)
     assert (json.loads(part.text), part.media_type) == (value, "application/json")
@@ -68,6 +81,44 @@ def test_a_value_that_data_cannot_hold_exactly_is_json_text(value: Any) -> None:
 
 def test_text_is_text() -> None:
     assert part_of("plip").text == "plip"
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[1,2,3]", 4),
+        ('{"a":{"b":[]},"c":1e999}', 4),
+        ('["' + "[{,}]" * 100 + '"]', 2),
+        ("{}", 1),
+    ],
+)
+def test_values_are_counted_and_what_is_written_in_a_text_is_not(text: str, values: int) -> None:
+    assert holds_more_values(text.encode(), values - 1)
+    assert not holds_more_values(text.encode(), values)
+
+
+@pytest.mark.parametrize("text", [b"[1,2,3", b"[" * 100_000, b"\xff[1,2,3]", b"[1,2,3," + b"9" * 5_000 + b"]"])
+def test_what_the_sdk_cannot_read_is_left_to_it(text: bytes) -> None:
+    assert not holds_more_values(text, 2)
+
+
+def test_what_a_request_lacks_is_told_whatever_else_it_holds() -> None:
+    whole = SendMessageRequest(message=message({"n": [1, 2]}, "x", metadata={"a": {"b": 1}}), metadata={"c": 1})
+    check_required_fields(whole)
+    assert whole.message.parts[0].HasField("data"), "and nothing is taken from it"
+    whole.message.message_id = ""
+    for lacking in (whole, SendMessageRequest(), SendMessageRequest(metadata={"c": 1})):
+        with pytest.raises(InvalidParamsError, match="Validation failed"):
+            check_required_fields(lacking)
+    with pytest.raises(InvalidParamsError, match="put more into one of them"):
+        check_required_fields(SendMessageRequest(message=message(*["x"] * (MAX_PARTS + 1))))
+
+
+def test_a_message_whose_names_are_too_long_is_told_how_long_they_may_be() -> None:
+    fits = message("x", message_id="m" * 100, context_id="c" * 143)
+    assert len(key_of(fits)) == 256
+    with pytest.raises(InvalidParamsError, match="contextId and messageId may have 243 characters together"):
+        key_of(message("x", message_id="m" * 101, context_id="c" * 143))
 
 
 def test_the_same_message_has_the_same_key_and_context_and_another_one_has_not() -> None:

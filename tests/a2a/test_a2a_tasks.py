@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import httpx
@@ -25,6 +26,7 @@ from a2a.types import (
 )
 
 import dhp_client
+from dhp_client.a2a.parts import MAX_VALUES
 from tests.client.waiting import until_async
 from tests.support.daemon_process import DaemonProcess
 from tests.support.proxy import Proxy
@@ -155,6 +157,9 @@ async def test_only_work_of_the_kinds_that_are_served_is_there(client: dhp_clien
                 with pytest.raises(TaskNotFoundError):
                     await refused
         assert (await client.status(other.handoff)).status == "pending"
+        for method in ("GetTask", "CancelTask"):
+            answers = [await bridge.rpc(method, id=unknown) for unknown in (other.handoff, "0" * 64)]
+            assert len({json.dumps(answer).replace(other.handoff, "0" * 64) for answer in answers}) == 1
         shown = await bridge.agent.get_task(GetTaskRequest(id=ours.handoff))
         assert shown.context_id == ours.handoff, "which was dispatched elsewhere, and is a context of its own"
         assert [task.id for task in (await bridge.agent.list_tasks(ListTasksRequest())).tasks] == [ours.handoff]
@@ -205,6 +210,8 @@ async def test_which_kind_is_meant_has_to_be_said_where_there_are_more(client: d
             await bridge.send(sending("x", at_once=True))
         with pytest.raises(InvalidParamsError, match="There is no 'c' here"):
             await bridge.send(sending("x", at_once=True, metadata={"kind": "c"}))
+        with pytest.raises(InvalidParamsError, match="It isn't said what is to be done: name a skill"):
+            await bridge.send(sending("x", at_once=True, metadata={"kind": [kind]}))
         sent = await bridge.send(sending("x", at_once=True, metadata={"kind": f"{kind}-b"}))
         assert (await client.status(sent.id)).kind == f"{kind}-b"
 
@@ -223,6 +230,9 @@ async def test_what_cannot_be_taken_in_is_told(client: dhp_client.Client, kind: 
             parts = [{"data": value}]
             answer = await bridge.rpc("SendMessage", message={"messageId": "m", "role": "ROLE_USER", "parts": parts})
             assert answer["code"] == -32602, answer
+        too_much = b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[' + b"{}," * MAX_VALUES + b"{}]}"
+        refused = await bridge.http.post(bridge.url, content=too_much, headers={"A2A-Version": "1.0"})
+        assert (refused.status_code, f"{MAX_VALUES} values" in refused.text) == (413, True)
         assert (await client.list(kind=kind)).handoffs == []
 
 

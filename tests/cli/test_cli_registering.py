@@ -95,12 +95,12 @@ def test_what_else_is_in_a_file_stays_byte_for_byte() -> None:
 
 def test_what_a_person_added_to_the_entry_stays() -> None:
     agent = AGENT["gemini"]
-    before = '{"mcpServers": {"dhp": {"command": "old", "trust": true /* yes */, "args": []}}}'
+    before = '{"mcpServers": {"dhp": {"command": "/old/dhp", "trust": true /* yes */, "args": []}}}'
     after = entered(agent, before, COMMAND)
     assert json_text.read(after) == {"mcpServers": {"dhp": {**PROGRAM, "trust": True}}}
     assert "/* yes */" in after
     codex = AGENT["codex"]
-    before = '[mcp_servers.dhp]\ncommand = "old"\nargs = []\nstartup_timeout_sec = 60 # slow\n\n[mcp_servers.dhp.env]\nA = "1"\n\n[tui]\n'
+    before = '[mcp_servers.dhp]\ncommand = "/old/dhp"\nargs = []\nstartup_timeout_sec = 60 # slow\n\n[mcp_servers.dhp.env]\nA = "1"\n\n[tui]\n'
     after = entered(codex, before, COMMAND)
     assert tomllib.loads(after)["mcp_servers"]["dhp"] == {**PROGRAM, "startup_timeout_sec": 60, "env": {"A": "1"}}
     assert after.endswith('startup_timeout_sec = 60 # slow\n\n[mcp_servers.dhp.env]\nA = "1"\n\n[tui]\n')
@@ -133,9 +133,11 @@ def test_toml_keeps_what_else_it_holds() -> None:
         ("cursor", "[" * 500, "nested too deeply"),
         ("cursor", "{} {}", "no JSON"),
         ("codex", "a = ", "no TOML"),
-        ("codex", 'mcp_servers = { files = { command = "x" } }', "no TOML"),
-        ("codex", 'mcp_servers.dhp.command = "x"', "a way of its own"),
-        ("codex", '[mcp_servers.dhp]\nargs = [\n"a",\n]\ncommand = "x"\n', "no TOML"),
+        ("codex", 'mcp_servers = { files = { command = "x" } }', "a way of its own"),
+        ("codex", 'mcp_servers.dhp.command = "/old/dhp"', "a way of its own"),
+        ("codex", '[mcp_servers.dhp]\nargs = [\n"a",\n]\ncommand = "/old/dhp"\n', "a way of its own"),
+        ("codex", "a = " + "9" * 5_000, "no TOML"),
+        ("cursor", '{"a": ' + "9" * 5_000 + "}", "thousands of digits"),
         ("codex", "mcp_servers = 1", "is no table"),
         ("codex", "mcp_servers.dhp = 1", "is no table"),
     ],
@@ -145,9 +147,33 @@ def test_what_can_not_be_changed_without_a_risk_is_left(name: str, text: str, wh
         entered(AGENT[name], text, COMMAND)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cursor", '{"mcpServers": {"dhp": {"command": "dhp-mcp", "env": {"A": "theirs"}}}}'),
+        ("cursor", '{"mcpServers": {"dhp": {"type": "http", "url": "http://127.0.0.1:8473/mcp"}}}'),
+        ("windsurf", '{"mcpServers": {"dhp": {"serverUrl": "https://a.example/mcp"}}}'),
+        ("zed", '{"context_servers": {"dhp": {"command": {"path": "dhp", "args": []}}}}'),
+        ("codex", '[mcp_servers.dhp]\ncommand = "uvx"\nargs = ["dhp-mcp"]\n'),
+        ("codex", '[mcp_servers.dhp]\nurl = "https://a.example/mcp"\n'),
+    ],
+)
+def test_another_server_of_that_name_is_neither_changed_nor_taken_out(name: str, text: str) -> None:
+    for change in (lambda: entered(AGENT[name], text, COMMAND), lambda: removed(AGENT[name], text)):
+        with pytest.raises(NotChanged, match="another server"):
+            change()
+    assert is_entered(AGENT[name], text)
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+def test_an_entry_of_an_earlier_install_is_brought_up_to_date(agent: Any) -> None:
+    for earlier in (Command("dhp", ["mcp"]), Command("/old/python", ["-P", "-m", "dhp_client.cli", "mcp"])):
+        assert entered(agent, entered(agent, "", earlier), COMMAND) == entered(agent, "", COMMAND)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -313,6 +339,10 @@ def test_a_file_that_is_not_what_it_looks_is_left_and_what_to_do_is_told(
     file.write_text("{}")
     os.link(file, tmp_path / "other")
     is_left("it has another name too")
+    file.unlink()
+    file.write_text("{}")
+    file.chmod(0o400)
+    is_left("it is write-protected")
     file.unlink()
     file.write_text("{")
     is_left("it is no JSON")

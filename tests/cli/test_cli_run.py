@@ -1,12 +1,13 @@
 """`dhp run`: programs in any language do durable work, whatever they print, and however they or `dhp run` end."""
 
+import asyncio
 import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -57,9 +58,11 @@ def run(
     return run
 
 
-def begin(daemon: DaemonProcess, *arguments: str, **settings: Any) -> "subprocess.Popen[str]":
-    """Starts `dhp run` in a process of its own."""
-    command = [sys.executable, "-m", "dhp_client.cli", "run", "--connect", daemon.address, *arguments]
+def begin(
+    daemon: DaemonProcess, *arguments: str, wrapper: Sequence[str] = (), **settings: Any
+) -> "subprocess.Popen[str]":
+    """Starts `dhp run` in a process of its own; `wrapper` is a command that becomes the one that follows it."""
+    command = [*wrapper, sys.executable, "-m", "dhp_client.cli", "run", "--connect", daemon.address, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings)
 
 
@@ -153,6 +156,7 @@ ONLY_INTEGERS: Mapping[str, Any] = {"type": "integer"}
         ("""echo '{"fail": {"reason": "no disk"}}'""", "ProgramFailed: no disk"),
         ("""echo '{"result": 1}'; echo '{"fail": "after all"}'""", "ProgramFailed: after all"),
         ("""echo '{"result": "text"}'""", "ResultInvalid: "),
+        ("""echo '{"result": 1e400}'""", "InvalidRequest: result: result can't be said in JSON: "),
         ("""echo '{"spend": {"usb": 3}}'; sleep 60""", "InvalidRequest: spend: Object contains unknown field `usb`"),
         ("""printf '{"checkpoint": "%05000000d"}\\n' 1; sleep 60""", "TooLarge: "),
     ],
@@ -225,15 +229,18 @@ def test_answers_tell_what_is_stored_and_what_is_to_be_mended(
 
 
 def test_a_command_that_cannot_be_run_costs_nobody_anything(
-    run: Callable[..., RanRaw], client: Client, kind: str, tmp_path: Path
+    run: Callable[..., RanRaw], client: Client, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = client.dispatch(kind, {})
     missing = run("--kind", kind, "--", "no-such-program")
     assert (missing.code, "no program that can be run here" in missing.err) == (2, True)
     assert client.status(made.handoff).attempt == 0
-    script = tmp_path / "script"
+    script = tmp_path / "unnamed.sh"
     script.write_text("echo without a first line")
+    monkeypatch.chdir(tmp_path)
+    assert "`sh ./unnamed.sh`, or make it executable (chmod +x)" in run("--kind", kind, "--", "./unnamed.sh").err
     script.chmod(0o755)
+    assert "write ./unnamed.sh" in run("--kind", kind, "--", "unnamed.sh").err
     unnamed = run("--kind", kind, "--", str(script))
     assert (unnamed.code, "must name its interpreter" in unnamed.err) == (1, True)
     assert (client.status(made.handoff).status, client.status(made.handoff).failures) == ("pending", 0)
@@ -275,6 +282,21 @@ def test_what_a_program_leaves_running_is_ended_with_it(
     ran = run("--kind", kind, "--once", "sh", "-c", script)
     assert ran.code == 0
     assert [is_alive(int(pid)) for pid in ran.out.split()] == [False, False]
+
+
+def test_as_the_first_process_of_a_container_it_leaves_no_zombies(
+    daemon: DaemonProcess, client: Client, kind: str, ended: list["subprocess.Popen[str]"]
+) -> None:
+    first_process = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if subprocess.run([*first_process, "true"], capture_output=True).returncode:
+        pytest.skip("no namespace of processes is to be had")
+    for number in range(3):
+        client.dispatch(kind, {"n": number})
+    script = """cat /proc/[0-9]*/stat | grep -c ' Z '; echo '{"result": 1}'"""
+    running = begin(daemon, "--kind", kind, "--count", "3", "--", "sh", "-c", script, wrapper=first_process)
+    ended.append(running)
+    out, errors = running.communicate(timeout=60)
+    assert (running.returncode, out) == (0, "0\n0\n0\n"), errors
 
 
 LONG = """
@@ -380,14 +402,29 @@ def test_whoever_stops_reading_ends_it_and_the_work_is_handed_back(
     assert (status.status, status.failures) == ("pending", 0)
 
 
+async def test_output_that_somebody_has_made_non_blocking_is_written_whole() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)  # As node and asyncio do with a pipe that is their standard error and our output.
+    piece = os.urandom(300_000)
+
+    def read() -> bytes:
+        with open(reading, "rb") as pipe:
+            return pipe.read(len(piece))
+
+    written = asyncio.ensure_future(Passing(writing).write(piece))
+    assert await asyncio.to_thread(read) == piece
+    await written
+    os.close(writing)
+
+
 def test_a_program_that_says_more_than_is_stored_has_to_wait(
     daemon: DaemonProcess, client: Client, kind: str, ended: list["subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
     made = client.dispatch(kind, {})
     printed = tmp_path / "printed"
     script = f"""
-        text=$(head -c 10000 /dev/zero | tr '\\0' x); n=0
-        while [ $n -lt 300 ]; do
+        text=$(head -c 30000 /dev/zero | tr '\\0' x); n=0
+        while [ $n -lt 100 ]; do
             n=$((n + 1)); echo "{{\\"checkpoint\\": [$n, \\"$text\\"]}}"; echo $n > {printed}
         done
         echo '{{"result": "all"}}'
@@ -399,14 +436,14 @@ def test_a_program_that_says_more_than_is_stored_has_to_wait(
         daemon.pause()  # Nothing that it says is stored from here on.
         stored_at_most = int(printed.read_text() or 0)
         for _ in range(50):
-            assert int(printed.read_text() or 0) <= stored_at_most + 100, "a MB is more than the pipe and we hold"
+            assert int(printed.read_text() or 0) <= stored_at_most + 40, "a MB is more than the pipe and we hold"
             with pytest.raises(subprocess.TimeoutExpired):
                 running.wait(0.01)
     finally:
         daemon.resume()
     running.communicate(timeout=60)
     status = client.status(made.handoff)
-    assert (running.returncode, status.seq) == (0, 300)
+    assert (running.returncode, status.seq) == (0, 100)
     assert client.result(made.handoff).result == "all"
 
 

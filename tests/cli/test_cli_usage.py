@@ -4,13 +4,16 @@ import importlib.metadata
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from dhp_client.budgets import CAPS
 from dhp_client.cli import command
 from dhp_client.cli.main import COMMANDS
+from dhp_client.cli.main import dhp as whole
 from dhp_client.cli.printing import error_line, history_lines
 from dhp_protocol.errors import BudgetExceeded, InvalidRequest
 
@@ -36,6 +39,8 @@ from .conftest import Dhp
         (("list", "--label", "=x"), "name=value"),
         (("list", "--status", "gone"), "gone"),
         (("--connect", "http://127.0.0.1/", "stats"), "tcp://"),
+        (("stats", "--connect", ""), "The address is empty: "),
+        (("stats", "--token-file", ""), "token file"),
         (("fly",), "No such command"),
         (("stat",), "Did you mean one of: 'state', 'stats', 'status'?"),
         (("demo", "--kill-at", "7", "--pages", "6"), "smaller number"),
@@ -124,6 +129,29 @@ def test_every_command_shows_its_help_and_the_caps_are_listed_where_they_are_tak
     for name in ("dispatch", "redrive", "budget-add"):
         listed = " ".join(dhp(name, "--help").out.split())
         assert ", ".join(CAPS) in listed
+
+
+def test_every_command_takes_json_and_every_option_says_what_it_does() -> None:
+    found = list(commands_in(whole))
+    assert len(found) > len(COMMANDS), "those of spool and mcp are among them"
+    for each in found:
+        options = [option for option in each.params if isinstance(option, click.Option)]
+        assert any("--json" in option.opts for option in options), each.name
+        assert [option.name for option in options if not option.help] == [], each.name
+
+
+def commands_in(start: click.Command) -> Iterator[click.Command]:
+    yield start
+    if isinstance(start, click.Group):
+        for name in start.commands:
+            yield from commands_in(start.commands[name])
+
+
+def test_what_is_written_for_other_programs_is_json_where_that_is_asked(dhp: Dhp, tmp_path: Path) -> None:
+    script = dhp("completion", "bash")
+    assert dhp("completion", "bash", "--json").json == {"shell": "bash", "script": script.out.rstrip("\n")}
+    assert dhp("--json", "mcp", "skill").json == {"skill": dhp("mcp", "skill").out}
+    assert Path(dhp("mcp", "skill", "--json", "--into", str(tmp_path)).json["file"]).is_relative_to(tmp_path)
 
 
 def test_what_a_refusals_sentence_leaves_out_is_told_behind_it() -> None:

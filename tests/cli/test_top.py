@@ -219,7 +219,7 @@ def test_on_a_terminal_it_outlives_the_daemon_and_leaves_the_screen_as_it_was(
         daemon.kill()
         screen.until(has("NOBODY ANSWERS since"))
         daemon.start()
-        screen.until(lambda shown: has("pending")(shown) and not has("NOBODY")(shown))
+        screen.until(lambda shown: has("running 1")(shown) and not has("NOBODY")(shown))
         screen.type(b"\x03")
         while OUT not in screen.seen:
             screen.read()

@@ -132,6 +132,21 @@ async def test_a_daemon_that_was_started_by_hand_is_used(daemon: DaemonProcess) 
     assert not (daemon.data / "dhpd.log").exists()
 
 
+def test_the_place_of_a_killed_daemon_with_settings_of_its_own_is_kept_for_it(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data", listen=["127.0.0.1:0", f"unix:{tmp_path}/data/dhpd.sock"]) as served:
+        with sync.connect(served.data) as client:
+            served.kill()
+            with pytest.raises(dhp_client.DaemonNotStarted, match=f"{served.tcp} is gone.*start dhpd again"):
+                sync.connect(served.data)
+            served.start()
+            client.ping()
+        served.kill()
+        (served.data / "dhpd.json").unlink()  # As it says.
+        with sync.connect(served.data) as client:
+            client.ping()
+        stop(served.data)
+
+
 @pytest.fixture
 def short_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where sockets go that have no room in their own directory."""

@@ -298,6 +298,25 @@ async def test_a_type_that_nobody_allowed_is_refused_when_it_is_saved(client: dh
         await graph.aget_state(config_of(successor))
 
 
+async def test_what_cannot_be_saved_at_all_is_told_by_its_channel(client: dhp_client.Client) -> None:
+    task = await claimed(client, "unsayable")
+    graph = Ran().graph(DHPSaver(task), "a")
+    with pytest.raises(TypeError, match=r"Channel '\w+' can't be saved: .*complex"):
+        await graph.ainvoke({"done": [1j]}, config_of(task), durability="sync")
+
+
+async def test_what_one_saver_of_a_task_has_saved_another_one_goes_on_from(client: dhp_client.Client) -> None:
+    ran = Ran()
+    task = await claimed(client, "two-savers")
+    one, other = (ran.graph(DHPSaver(task), name) for name in ("a", "b"))
+    await one.ainvoke({"done": ["1"]}, config_of(task), durability="sync")
+    await other.ainvoke({"done": ["2"]}, config_of(task), durability="sync")
+    assert (await one.aget_state(config_of(task))).values == {"done": ["1", "a", "2", "b"]}
+    await other.ainvoke({"done": ["3"]}, config_of(task), durability="sync")
+    result = await one.ainvoke({"done": ["4"]}, config_of(task), durability="sync")
+    assert result["done"] == ["1", "a", "2", "b", "3", "b", "4", "a"]
+
+
 async def test_a_graph_is_run_by_threads_and_loops_other_than_the_clients(
     client: dhp_client.Client, sync_client: dhp_client.sync.Client
 ) -> None:

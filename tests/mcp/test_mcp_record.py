@@ -61,6 +61,20 @@ async def test_an_old_handle_never_means_a_later_claim(agent_of: Serving, other:
         assert (await agent.call("recover"))["work"] == [new]
 
 
+async def test_nor_one_of_a_handoff_that_was_forgotten_and_asked_for_again(
+    agent_of: Serving, other: dhp_client.Client, kind: str
+) -> None:
+    async with agent_of() as agent:
+        handoff = (await agent.call("dispatch", kind=kind, inputs={}))["handoff"]
+        old = await agent.claim(kinds=[kind])
+        await agent.call("complete", handle=old["handle"], result=1)
+        await other.forget(handoff)
+        assert (await agent.call("dispatch", kind=kind, inputs={}))["handoff"] == handoff
+        new = await agent.claim(kinds=[kind])
+        assert (await agent.refused("checkpoint", handle=old["handle"], state="late")).startswith("task_ended")
+        await agent.call("complete", handle=new["handle"], result=2)
+
+
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_claim_that_is_cancelled_while_it_waits_takes_nothing(
     agent_of: Serving, other: dhp_client.Client, kind: str, mode: str
@@ -136,6 +150,20 @@ async def test_calls_put_off_the_end_and_so_does_one_under_way(other: dhp_client
         pass
     with pytest.raises(UnknownHandle), record.using("made-up"):
         pass
+
+
+async def test_waiting_for_a_person_keeps_the_lease_of_the_work(
+    agent_of: Serving, other: dhp_client.Client, kind: str
+) -> None:
+    handoff = (await other.dispatch(kind, {})).handoff
+    async with agent_of(guessable=False, idle_ms=1_500) as agent:
+        work = await agent.claim(kinds=[kind])
+        question = await agent.call("approval_request", handle=work["handle"], action="pay")
+        arguments = {"approval": question["approval"], "handle": work["handle"], "wait_ms": 20_000}
+        waiting = asyncio.create_task(agent.call("approval_wait", **arguments))
+        assert (await other.result(handoff, wait_ms=2_500)).status == "running"
+        assert (await agent.call("complete", handle=work["handle"], result=1))["status"] == "completed"
+        assert (await waiting)["decision"] == "cancelled"
 
 
 async def test_an_agent_that_ends_in_good_order_hands_back_what_it_held(

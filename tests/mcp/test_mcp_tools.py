@@ -6,8 +6,10 @@ import pytest
 from mcp import MCPError
 
 import dhp_client
+from dhp_client.mcp import failing
 from dhp_client.mcp.answers import Status
 from dhp_client.mcp.tools import TABLE
+from dhp_client.mcp.waiting import MAX_WAIT_MS
 from dhp_protocol.replies import StatusReply
 from tests.client.waiting import until_async
 
@@ -122,6 +124,29 @@ async def test_what_a_tool_does_not_know_or_cannot_take_is_refused_and_nothing_i
         await agent.call("release", handle=work["handle"])
         told = await agent.refused("checkpoint", handle=work["handle"], state=2)
         assert told.startswith("task_ended: This task was released")
+        assert "Next: " in told
+
+
+async def test_wrong_arguments_are_told_in_the_same_form_and_not_repeated(agent_of: Serving) -> None:
+    async with agent_of() as agent:
+        told = await agent.refused("checkpoint", handle=["a-secret"], state=1, fence=7)
+        assert told == (
+            "invalid_request: handle: Input should be a valid string; fence: Extra inputs are not permitted.\n"
+            "Next: Mend the arguments as the sentence says, and call again."
+        )
+        told = await agent.refused("approval_wait", approval="a", word={"action": "accept", "data": {"approve": True}})
+        assert told.startswith("invalid_request: word: Extra inputs")
+
+
+async def test_a_call_that_nobody_answers_ends_and_says_that_it_is_in_doubt(
+    agent_of: Serving, other: dhp_client.Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert failing.CALL_WITHIN_MS > MAX_WAIT_MS
+    monkeypatch.setattr(failing, "CALL_WITHIN_MS", 300)
+    handoff = (await other.dispatch(kind, {})).handoff
+    async with agent_of() as agent:
+        told = await agent.refused("result", handoff=handoff, wait_ms=20_000)
+        assert told.startswith("in_doubt: The daemon hasn't answered for 300 ms.")
         assert "Next: " in told
 
 

@@ -3,6 +3,7 @@
 Owns who is in a world, how long it lasts, and what must be so in the end.
 """
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,7 +151,11 @@ class Play:
 
 def play(case: Case) -> Outcome:
     """One world from its beginning to its end."""
-    return Play(case).run()
+    gc.disable()  # Next to nothing in it is garbage before it ends, and then all of it is.
+    try:
+        return Play(case).run()
+    finally:
+        gc.enable()
 
 
 def case_of(seed: int, usual: Case = SMALL) -> Case:

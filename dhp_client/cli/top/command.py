@@ -52,7 +52,10 @@ Draw = Callable[[Picture], None]
     help="So long between two pictures.",
 )
 @click.option(
-    "--kind", shell_complete=completing.kinds, help="Only work of this kind; the counts and rates stay those of all."
+    "--kind",
+    metavar="KIND",
+    shell_complete=completing.kinds,
+    help="Only work of this kind; the counts and rates stay those of all.",
 )
 async def top(client: Client, settings: Settings, once: bool, interval_ms: int, kind: str | None) -> int:
     """Show what goes on, and what is stuck, as it changes.

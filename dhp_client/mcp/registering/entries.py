@@ -4,7 +4,8 @@ Owns what is entered, and that nothing but this changes. Pure. Raises `NotChange
 """
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ from .refusals import NotChanged
 
 NAME = "dhp"
 """What the server is called in every configuration."""
+MODULE = "dhp_client.cli"
+"""What Python is told to run where there is no `dhp` to be found."""
 
 
 class Command(Struct, frozen=True):
@@ -33,8 +36,10 @@ def entered(agent: Agent, text: str, command: Command) -> str:
     """The text with the entry; the same text where it stands there already. What else a person wrote into the entry stays."""
     members = entry(agent, command)
     if agent.format is Format.TOML:
+        _check_ours(_tables(text, agent).get(NAME))
         return toml_text.with_table(text, agent.group, NAME, members)
     before = _json(text)
+    _check_ours(_servers(before, agent).get(NAME))
     there = _servers(before, agent).get(NAME)
     changed = text
     if isinstance(there, dict):
@@ -49,11 +54,13 @@ def entered(agent: Agent, text: str, command: Command) -> str:
 def removed(agent: Agent, text: str) -> str:
     """The text without the entry; the same text where it has none."""
     if agent.format is Format.TOML:
+        _check_ours(_tables(text, agent).get(NAME))
         return toml_text.without_table(text, agent.group, NAME)
     before = _json(text)
     servers = _servers(before, agent)
     if NAME not in servers:
         return text
+    _check_ours(servers[NAME])
     left = {name: server for name, server in servers.items() if name != NAME}
     return _checked(json_text.without(text, (agent.group, NAME)), {**before, agent.group: left})
 
@@ -61,8 +68,7 @@ def removed(agent: Agent, text: str) -> str:
 def is_entered(agent: Agent, text: str) -> bool:
     """Whether it has an entry of this name."""
     if agent.format is Format.TOML:
-        found = toml_text.read(text).get(agent.group)
-        return isinstance(found, dict) and NAME in found
+        return NAME in _tables(text, agent)
     return NAME in _servers(_json(text), agent)
 
 
@@ -71,6 +77,25 @@ def snippet(agent: Agent, command: Command) -> str:
     if agent.format is Format.TOML:
         return toml_text.with_table("", agent.group, NAME, entry(agent, command))
     return json.dumps({agent.group: {NAME: entry(agent, command)}}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _check_ours(found: Any) -> None:
+    """Raises where another server is called so: its entry is its own, and half of it would be left in ours."""
+    if not isinstance(found, Mapping):
+        return
+    program, arguments = found.get("command"), found.get("args")
+    if program is not None:
+        runs = arguments if isinstance(arguments, list) else []
+        ours = isinstance(program, str) and (os.path.basename(program) == NAME or MODULE in runs)
+    else:
+        ours = not any(name.lower().endswith("url") for name in found)
+    if not ours:
+        raise NotChanged(f"another server is entered there as {NAME}: take it out, or give it another name")
+
+
+def _tables(text: str, agent: Agent) -> Mapping[str, Any]:
+    found = toml_text.read(text).get(agent.group)
+    return found if isinstance(found, dict) else {}
 
 
 def _json(text: str) -> dict[str, Any]:

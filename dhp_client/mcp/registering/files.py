@@ -48,6 +48,8 @@ def read(file: Path, new_mode: int = 0o600) -> Found:
             raise NotChanged("it is somebody else's")
         if status.st_nlink > 1:
             raise NotChanged("it has another name too, which would go on with what it holds now")
+        if not status.st_mode & stat.S_IWUSR:
+            raise NotChanged("it is write-protected")
         if status.st_size > MAX_BYTES:
             raise NotChanged("it is too large")
         content = opened.read()

@@ -155,7 +155,10 @@ def _node(text: str, at: int, depth: int) -> Node:
     match = _STRING.match(text, at) or _OTHER.match(text, at)
     if match is None:
         raise _wrong(text, at)
-    return Node(at, match.end(), json.loads(match[0]))
+    try:
+        return Node(at, match.end(), json.loads(match[0]))
+    except ValueError:
+        raise NotChanged("it holds a number of thousands of digits") from None
 
 
 def _object(text: str, start: int, depth: int) -> Node:
