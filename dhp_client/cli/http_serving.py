@@ -18,6 +18,7 @@ import msgspec
 
 from dhp_protocol.places import host_and_port, host_port_text, is_loopback
 
+from ..clock import monotonic_ms
 from ..http_guard import Application, Guard, bearer_tokens_in
 from .settings import Settings
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 BACKLOG = 1024
 MAX_CONNECTIONS = 400
 """Where a process may open 1,024 files, as many do, and each stream also has a connection to the daemon."""
+REQUEST_WITHIN_MS = 30_000
+"""Who has connected and asks for nothing so long holds a place that others want; uvicorn waits for a request's head for ever."""
+TICKS_PER_LOOK = 10
 GRACE_S = 1.0
 """What runs at the end may take so long to finish."""
 FREE_PORT_TRIES = 8
@@ -234,22 +238,44 @@ def told_to_stop() -> Generator[asyncio.Event]:
         usual_again()
 
 
+def _is_answering(connection: Any) -> bool:
+    """Whether a request has been read that isn't answered to its end."""
+    return connection.cycle is not None and not connection.cycle.response_complete
+
+
 def _server(guard: Guard) -> "uvicorn.Server":
     import uvicorn
 
     class Embedded(uvicorn.Server):
         """Leaves signals to the program, and ends streams before it waits for anything."""
 
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            self._silent_since_ms: dict[Any, float] = {}
+            """When each connection on which nothing is asked was first seen so."""
+
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None]:
             yield
+
+        async def on_tick(self, counter: int) -> bool:
+            if counter % TICKS_PER_LOOK == 0:
+                self._end_silent(monotonic_ms())
+            return await super().on_tick(counter)
+
+        def _end_silent(self, now_ms: float) -> None:
+            silent = [connection for connection in self.server_state.connections if not _is_answering(connection)]
+            self._silent_since_ms = {each: self._silent_since_ms.get(each, now_ms) for each in silent}
+            for connection, since_ms in self._silent_since_ms.items():
+                if now_ms - since_ms > REQUEST_WITHIN_MS:
+                    connection.transport.abort()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             for listening in self.servers:
                 listening.close()
             for connection in list(self.server_state.connections):
                 answer: Any = getattr(connection, "cycle", None)
-                if answer is not None and answer.response_started and not answer.response_complete:
+                if _is_answering(connection) and answer.response_started:
                     connection.transport.close()
             await guard.idle(GRACE_S)
             for connection in list(self.server_state.connections):

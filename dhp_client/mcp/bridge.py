@@ -10,7 +10,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+import anyio
 from mcp.server.mcpserver import Context
+from starlette.requests import Request
 
 from ..client import Client
 from ..connecting import Connecting
@@ -51,7 +53,10 @@ class Bridge:
     ) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            with anyio.CancelScope(
+                shield=True
+            ):  # Serving may end by being cancelled, and what is held is handed back even so.
+                await client.close()
 
     async def client(self) -> Client:
         """The client, connected. Raises what `dhp_client.connect` does; the next call tries again then."""
@@ -75,6 +80,12 @@ def bridge_of(call: Call) -> Bridge:
 async def client_of(call: Call) -> Client:
     """Its client."""
     return await bridge_of(call).client()
+
+
+async def is_broken_off(call: Call) -> bool:
+    """Whether whoever made this call over HTTP has gone since: the era with a handshake doesn't take that for a cancelling."""
+    request = call.request_context.request
+    return isinstance(request, Request) and await request.is_disconnected()
 
 
 def handle_given_out(call: Call, task: Task) -> str:

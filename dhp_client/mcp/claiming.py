@@ -16,7 +16,7 @@ from ..payload import encode
 from ..task import Task
 from .answers import Begun, Claimed, Recovered, Work, begun_of, work_of
 from .arguments import Kinds, MaybeHandoff
-from .bridge import Call, bridge_of, client_of, handle_given_out
+from .bridge import Call, bridge_of, client_of, handle_given_out, is_broken_off
 from .waiting import MAX_WAIT_MS, WaitMs, with_progress
 
 RECOVER_WAIT_MS = 10_000
@@ -53,8 +53,8 @@ async def recover(
 ) -> Recovered:
     """Find out where you were, after a crash, a restart, or when you have lost track.
 
-    Without arguments: the work that you hold (not over HTTP, where nobody can tell who you are), and what others have begun and nobody
-    holds. With a handoff: take that one, whoever began it. Go on from its state: what was done until then is done. effects and approvals tell
+    Without arguments: the work that is held through this server, by you or by agents that share it with you (not over HTTP, where nobody
+    can tell who you are), and what others have begun and nobody holds. With a handoff: take that one, whoever began it. Go on from its state: what was done until then is done. effects and approvals tell
     what was under way beside it.
     """
     record = bridge_of(call).record
@@ -80,6 +80,9 @@ async def _taken(call: Call, claiming: Claiming, wait_ms: int) -> Work | None:
         return None if task is None else (task, handle_given_out(call, task))
 
     taken = await with_progress(call, wait_ms, "waiting for work", claimed())
+    if taken is not None and await is_broken_off(call):
+        bridge_of(call).record.give_back(taken[1])
+        return None
     return None if taken is None else await _handed_out(call, *taken)
 
 

@@ -114,7 +114,12 @@ class Record:
         back.
         """
         handle = self._granted_to.pop(request_id, None)
-        holding = None if handle is None else self._holdings.get(handle)
+        if handle is not None:
+            self.give_back(handle)
+
+    def give_back(self, handle: str) -> None:
+        """Nobody has heard of this claim, nor ever will."""
+        holding = self._holdings.get(handle)
         if holding is not None:
             self._go(holding, "The call that claimed it was cancelled, so it was given back.")
             giving_back = asyncio.get_running_loop().create_task(_given_back(holding.task))

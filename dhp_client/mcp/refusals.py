@@ -38,7 +38,7 @@ _NEXT = {
     "schema_invalid": "Mend the output_schema as path and rule say, and dispatch again.",
     "task_ended": "There is nothing more to say about it: claim other work.",
     "too_large": "Send less: keep what is large elsewhere, and where it is in the state.",
-    "unauthenticated": "This server has no good token: tell the person who runs it.",
+    "unauthenticated": "This server has no good token: tell the person who runs it, who gives it one and starts it anew.",
     "unknown_handle": "Call recover without it: that shows what you hold and what can be had again. With the handoff's id it takes that one.",
     "untrusted": "Tell the person who runs this server.",
     "wrong_state": "Call status, and see whether it is still wanted.",

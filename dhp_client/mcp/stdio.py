@@ -6,6 +6,7 @@ and whoever sent it would wait for ever. Standard output is the SDK's, which kee
 
 import asyncio
 import json
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +19,8 @@ from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, Req
 from pydantic import ValidationError
 
 from .server import Server
+
+log = logging.getLogger("dhp_client")
 
 Refuse = Callable[[JSONRPCError], Awaitable[None]]
 
@@ -33,14 +36,16 @@ async def serve_stdio(server: Server, *, until: asyncio.Event | None = None) -> 
         await (await writing).send(SessionMessage(message=error))
 
     messages = cast("anyio.AsyncFile[str]", lines.messages(refuse))  # Which is only ever gone through.
-    async with stdio_server(stdin=messages) as (read, write):
-        writing.set_result(write)
-        ending = asyncio.create_task(_end(lines, until)) if until is not None else None
-        try:
+    ending = asyncio.create_task(_end(lines, until)) if until is not None else None
+    try:
+        async with stdio_server(stdin=messages) as (read, write):
+            writing.set_result(write)
             await server.run_over(read, write)
-        finally:
-            if ending is not None:
-                ending.cancel()
+    except* BrokenPipeError:
+        log.warning("nobody reads the answers any more, so this ends")
+    finally:
+        if ending is not None:
+            ending.cancel()
 
 
 async def _end(lines: "Lines", until: asyncio.Event) -> None:

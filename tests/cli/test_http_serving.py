@@ -228,6 +228,27 @@ async def test_a_stop_cuts_streams_answers_what_hangs_and_lets_the_rest_finish(
     assert not caplog.records
 
 
+async def test_who_connects_and_asks_for_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_serving, "REQUEST_WITHIN_MS", 300)
+    monkeypatch.setattr(http_serving, "TICKS_PER_LOOK", 1)
+    async with served() as app:
+        slow_reader, slow = await app.open()
+        slow.write(request("/slow", {"host": "127.0.0.1"}))
+        await app.reached.wait()
+        silent_reader, _ = await app.open()
+        half_reader, half = await app.open()
+        half.write(b"POST / HTTP/1.1\r\nhost: 127")
+        again_reader, again = await app.open()
+        again.write(request("/", {"host": "127.0.0.1"}) + b"P")
+        assert (await again_reader.readuntil(b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        for reader in (silent_reader, half_reader, again_reader):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        app.go_on.set()  # What is being answered takes as long as it takes.
+        assert (await slow_reader.readuntil(b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        slow.close()
+
+
 async def test_a_stop_waits_for_no_reader_that_does_not_read(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as app:
         _, writer = await app.open()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +52,17 @@ async def test_a_call_gives_up_when_no_daemon_is_to_be_reached_for_long(fake: Fa
             with contextlib.suppress(dhp_client.NotConnected):
                 await client.ping()
                 break
+
+
+async def test_a_daemon_that_takes_connections_and_says_nothing_is_told_as_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dhp_client.connection.HELLO_TIMEOUT_MS", 50)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        with pytest.raises(dhp_client.NotConnected, match=r"within 500 ms: it says nothing\. Start dhpd there"):
+            await dhp_client.connect(f"unix:{tmp_path}/silent", connect_timeout_ms=500)
 
 
 async def test_a_call_waits_on_when_a_new_connection_ends_before_its_turn_came(fake: FakeDaemon) -> None:

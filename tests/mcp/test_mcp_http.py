@@ -15,6 +15,7 @@ from dhp_client.cli.http_serving import HttpListener, HttpPlace
 from dhp_client.mcp.http import application
 from dhp_client.mcp.server import Server
 from dhp_client.persons import approver_beside
+from tests.client.waiting import until_async
 from tests.support.daemon_process import DaemonProcess
 
 from .conftest import ERAS, Agent, server_of
@@ -98,3 +99,31 @@ async def test_pages_of_other_hosts_and_callers_without_a_token_are_kept_out(
             Client(streamable_http_client(url, http_client=shown)) as client,
         ):
             assert (await Agent(client).call("health"))["status"] == "ok"
+
+
+async def test_a_claim_whose_caller_has_gone_while_it_waited_takes_nothing(
+    daemon: DaemonProcess, other: dhp_client.Client, kind: str
+) -> None:
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "a", "version": "1"},
+    }
+    claim = {"name": "claim", "arguments": {"kinds": [kind], "wait_ms": 20_000}}
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+    async with (
+        served(server_of(daemon.address, guessable=False, idle_ms=60_000), HERE) as url,
+        httpx2.AsyncClient(headers=headers, trust_env=False) as raw,
+    ):
+        met = await raw.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+        raw.headers["mcp-session-id"] = met.headers["mcp-session-id"]
+        await raw.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        with pytest.raises(httpx2.ReadTimeout):
+            await raw.post(url, json={"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": claim}, timeout=1)
+        handoff = (await other.dispatch(kind, {})).handoff
+
+        async def is_given_back() -> bool:
+            return [one["type"] for one in (await other.history(handoff)).records][1:] == ["claimed", "released"]
+
+        await until_async(is_given_back, "the claim is given back")
+        assert (await other.status(handoff)).failures == 0

@@ -50,6 +50,7 @@ class Host:
             [DHP, "mcp", "--connect", address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, **environment},
         )
 
@@ -121,3 +122,26 @@ async def test_every_line_is_answered_and_the_end_of_input_hands_everything_back
     assert (tmp_path / "dhp" / "mcp.key").stat().st_mode & 0o777 == 0o600
     assert (await other.status(handoff)).status == "pending"
     assert (await other.status(handoff)).failures == 0
+
+
+async def test_it_ends_and_hands_back_when_nobody_reads_its_answers(
+    host: Host, other: dhp_client.Client, kind: str
+) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "host", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    handoff = (await other.dispatch(kind, {})).handoff
+    claim = {"name": "claim", "arguments": {"kinds": [kind]}, "_meta": meta}
+    host.say({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": claim})
+    assert "error" not in host.hear()
+    assert (await other.status(handoff)).status == "running"
+    assert host.process.stdout is not None
+    host.process.stdout.close()
+    host.say({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta}})
+    assert host.process.wait(20) == 0
+    assert host.process.stderr is not None
+    assert host.process.stderr.read() == b"nobody reads the answers any more, so this ends\n"
+    found = await other.status(handoff)
+    assert (found.status, found.failures) == ("pending", 0)
