@@ -48,7 +48,9 @@ def test_a_restarted_daemon_counts_anew() -> None:
     before = counted(50_000, claimed=500)
     assert rates(before, counted(2_000, claimed=1)) == ({}, 0)
     assert rates(before, counted(2_000, claimed=1), counted(4_000, claimed=3)) == ({"claimed": 1.0}, 2_000)
-    assert rates(counted(2_000, claimed=5), counted(4_000, claimed=3)) == ({}, 0), "it was gone longer than it had been up"
+    assert rates(counted(2_000, claimed=5), counted(4_000, claimed=3)) == ({}, 0), (
+        "it was gone longer than it had been up"
+    )
 
 
 def test_the_lease_that_was_silent_longest_stands_first() -> None:
