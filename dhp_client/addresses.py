@@ -104,7 +104,7 @@ def parse_address(given: AddressLike, trust: Trust | None = None) -> Address:
         _check_path(given)
         return DirectoryAddress(Path(given).absolute())
     if not given.strip():
-        raise BadAddress("The address is empty.")
+        raise BadAddress("The address is empty: leave it out, or write tcp://HOST:PORT, unix:PATH, or a directory.")
     _check_path(given)
     scheme, separator, rest = given.partition("://")
     if separator and scheme == "tcp":
@@ -142,6 +142,8 @@ def unusable(address: Address, error: Exception) -> BadAddress | None:
             return None
         at = f" ({error.filename})" if str(error.filename) != str(address) else ""
         return BadAddress(f"{address} can't be a daemon's directory: {why}{at}. Give a directory you can write to.")
+    if isinstance(address, UnixAddress) and os.path.isdir(address.path):
+        return BadAddress(f"{address} is a directory: give it without unix:, or name the socket in it.")
     if error.errno not in _NEVER:
         return None
     return BadAddress(f"{address} can't be connected to: {why}. Check the address, and who may use it.")

@@ -53,6 +53,10 @@ class Patience:
         pause_ms = max(self._backoff.next_ms(), at_least_ms)
         return pause_ms if now_ms + pause_ms <= self._until_ms else None
 
+    def borne_ms(self, now_ms: float) -> float:
+        """For how long there has been trouble."""
+        return 0 if self._until_ms is None else now_ms - (self._until_ms - self._patience_ms)
+
     def restart(self) -> None:
         """The trouble is over: what comes next is new trouble."""
         self._until_ms = None

@@ -7,6 +7,7 @@ That sending again is safe is the protocol's promise (SPEC.md, "Retries are safe
 import asyncio
 import itertools
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -31,6 +32,8 @@ HELLO_TIMEOUT_MS = 5_000
 GOODBYE_TIMEOUT_MS = 2_000
 FIRST_PAUSE_MS = 50
 MOST_PAUSE_MS = 2_000
+NOTED_AFTER_MS, NOTED_EVERY_MS = 1_000, 10_000
+"""How long a refusal is borne in silence, and how often it is told then."""
 ANSWER_WITHIN_MS = 1_000
 """A daemon that answers on another connection has so long to answer here too."""
 
@@ -92,6 +95,7 @@ class Connection:
         self._closed = False
         self._problem: Exception | None = None
         self._refusal: DHPError | None = None
+        self._next_note_ms = -math.inf
         self.draining = False
         """Whether the daemon has said that it takes no more work."""
 
@@ -133,8 +137,15 @@ class Connection:
                 pause_ms = patience.pause_ms(now_ms, at_least_ms=after_ms)
                 if pause_ms is None:
                     raise
+                self.note_refused(error, patience.borne_ms(now_ms), now_ms)
             if self._link is not None:
                 await asyncio.sleep(pause_ms / 1000)
+
+    def note_refused(self, error: Exception, borne_ms: float, now_ms: float) -> None:
+        """A program that only waits shouldn't be silent about why: tells what the daemon has refused with for so long, now and then."""
+        if isinstance(error, DHPError) and borne_ms > NOTED_AFTER_MS and now_ms > self._next_note_ms:
+            self._next_note_ms = now_ms + NOTED_EVERY_MS
+            log.warning("%s (Trying again, for %.0f s at most.)", error, self.retry_ms / 1000)
 
     async def call_once(self, request: Request, shape: type[T]) -> T:
         """Sends at once, or raises `ConnectionLost`; the caller sends again."""

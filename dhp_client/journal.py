@@ -45,6 +45,10 @@ class Journal(Generic[Entry]):
     @classmethod
     async def open(cls, task: "Task", entry_type: Any, fold: Callable[[Entry], None]) -> "Journal[Entry]":
         """Reads what is there. Raises `NoJournal` where this handoff's checkpoints are none, or wouldn't all be kept."""
+        from .task import Task  # Wherever there is one, it's loaded by now.
+
+        if not isinstance(task, Task):
+            raise TypeError(f"Give a task that was claimed with `await` (dhp_client.connect), not {task!r}.")
         journal = cls(task, entry_type, fold)
         status = await task._hold.wait(lambda: task._client.status(task.handoff))
         kept = status.keep_checkpoints

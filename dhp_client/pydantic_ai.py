@@ -55,8 +55,7 @@ class Replay:
     """The steps of one attempt, in the light of those that earlier attempts have finished."""
 
     def __init__(self, task: Task) -> None:
-        self.handoff = task.handoff
-        self._task = task
+        self.task = task
         self.journal: Journal[Step]
         self._finished: dict[tuple[str, int], Any] = {}
         self._begun: collections.Counter[str] = collections.Counter()
@@ -90,7 +89,7 @@ class Replay:
         if (name, number) in self._finished:
             record_durable_unit(executed=False)
             return self._finished[name, number]
-        self._task._check()  # Whoever has lost the lease begins nothing any more.
+        self.task._check()  # Whoever has lost the lease begins nothing any more.
         token = _replay.set(None)  # An agent that a tool runs is a part of this step, and has none of its own.
         try:
             result = await body()
@@ -162,7 +161,7 @@ class DHPDurability(BaseDurabilityCapability[AgentDepsT]):
         replay = _replay.get()
         if replay is None:
             return None
-        return f"{replay.handoff}:{self.name}:{replay.next_number(f'{self.name}__run')}"
+        return f"{replay.task.handoff}:{self.name}:{replay.next_number(f'{self.name}__run')}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None

@@ -147,11 +147,13 @@ class Sending:
                     raise
                 if write.corrects(error):
                     continue
-                pause_ms = patience.pause_ms(monotonic_ms(), at_least_ms=error.after_ms or 0)
+                now_ms = monotonic_ms()
+                pause_ms = patience.pause_ms(now_ms, at_least_ms=error.after_ms or 0)
                 if not may_pass(error) or pause_ms is None:
                     raise
                 if write.unanswered is not None:
                     return write.unanswered()
+                connection.note_refused(error, patience.borne_ms(now_ms), now_ms)
                 await asyncio.sleep(pause_ms / 1000)
                 continue
             leases.renewed(lease.handoff, fence, sent_ms, monotonic_ms())

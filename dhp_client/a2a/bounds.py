@@ -12,8 +12,8 @@ from google.protobuf.message import Message as AnyMessage
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_VALUES = 50_000
-"""A second's work at most, on a slow machine; a text counts once, however long it is."""
+from .parts import MAX_VALUES
+
 MAX_PARTS = 1_000
 
 

@@ -1,7 +1,7 @@
 """JSON as A2A says it: a message's parts as a handoff's inputs, and a handoff's values as parts and metadata.
 
 Owns both mappings. Pure. A2A's data are protobuf's: numbers are doubles there, as they are in inputs; a value that protobuf can't say
-exactly goes out as JSON text.
+exactly goes out as JSON text, and so does one that has very many values.
 """
 
 import base64
@@ -19,6 +19,8 @@ from dhp_protocol.limits import MAX_SAFE_INTEGER
 JSON_TYPE = "application/json"
 MAX_DEPTH = 90
 """Protobuf's JSON goes 100 deep, and what is around a value takes a few of them."""
+MAX_VALUES = 50_000
+"""Protobuf's JSON takes each value apart or puts it together on the event loop: a second's work at most, on a slow machine."""
 
 
 def inputs_of(parts: Iterable[Part]) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def _file(part: Part, content: str) -> dict[str, Any]:
 
 
 def part_of(value: Any) -> Part:
-    """A value as a part: text as text, anything else as data; as JSON text where data couldn't hold it exactly."""
+    """A value as a part: text as text, anything else as data; as JSON text where data couldn't hold it exactly, or only slowly."""
     if not _is_exact(value):
         return Part(text=json.dumps(value), media_type=JSON_TYPE)
     if isinstance(value, str):
@@ -75,19 +77,25 @@ def metadata_of(members: Mapping[str, Any]) -> struct_pb2.Struct:
     return ParseDict({"dhp": said}, struct_pb2.Struct())
 
 
-def _is_exact(value: Any, depth: int = 0) -> bool:
-    """Whether a protobuf value holds just this: text that is Unicode, whole numbers that a double has, no infinity, not too deep."""
-    match value:
-        case bool() | None:
-            return True
-        case str():
-            return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
-        case int():
-            return abs(value) <= MAX_SAFE_INTEGER
-        case float():
-            return math.isfinite(value)
-        case dict():
-            inner = [*value, *value.values()]
-        case _:
-            inner = value
-    return depth < MAX_DEPTH and all(_is_exact(item, depth + 1) for item in inner)
+def _is_exact(value: Any) -> bool:
+    """Whether a protobuf value holds just this: text that is Unicode, whole numbers that a double has, no infinity, not too deep, not too much."""
+    left, found = [(value, 0)], 1
+    while left:
+        value, depth = left.pop()
+        match value:
+            case bool() | None:
+                exact = True
+            case str():
+                exact = value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+            case int():
+                exact = abs(value) <= MAX_SAFE_INTEGER
+            case float():
+                exact = math.isfinite(value)
+            case _:
+                inner = [*value, *value.values()] if isinstance(value, dict) else value
+                found += len(inner)
+                exact = depth < MAX_DEPTH and found <= MAX_VALUES
+                left += [(item, depth + 1) for item in inner] if exact else []
+        if not exact:
+            return False
+    return True

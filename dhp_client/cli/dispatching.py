@@ -106,11 +106,11 @@ async def _show_result(client: Client, settings: Settings, handoff: str, *, wait
         settings.show({**facts, "result": answer.result}, [json_line(answer.result)])
         return OK
     settings.show({**facts, "refused": answer.refused} if answer.was_refused else facts)
-    if answer.status not in FINAL:
-        warn(f"it is {answer.status}, there is no result yet: wait with --wait-ms, or ask again.")
-        return NOT_YET
     reason = (await client.status(handoff)).reason
     why = f" ({reason})" if reason else ""
+    if answer.status not in FINAL:
+        warn(f"it is {answer.status}{why}, there is no result yet: wait with --wait-ms, or ask again.")
+        return NOT_YET
     warn(f"it is {answer.status}{why}, there will be no result: `dhp history {handoff[:SHORT_ID_CHARS]}` shows why.")
     if answer.was_refused:
         warn(f"its last answer, which was refused: {json_line(answer.refused)}")

@@ -65,7 +65,9 @@ def warn(sentence: str) -> None:
 
 def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     settings = ctx.ensure_object(Settings)
-    if value:
+    if (
+        value is not None and value is not False
+    ):  # An empty one was given, by a variable that isn't set, say: it is no default.
         setattr(settings, str(param.name), value)
 
 

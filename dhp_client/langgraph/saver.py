@@ -8,7 +8,7 @@ import asyncio
 import concurrent.futures
 import random
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -25,10 +25,11 @@ from dhp_protocol.errors import TooLarge
 
 from .. import sync
 from ..client import Client
-from ..exceptions import WrongLoop
+from ..exceptions import ClientError, WrongLoop
 from ..task import Task
 from .durability import belongs_to_run
 from .entries import Entry, Put
+from .thread import Thread
 from .threads import HeldThread, ManyThreads, OneThread, Threads
 from .values import (
     AllowedModules,
@@ -41,9 +42,18 @@ from .values import (
 )
 
 T = TypeVar("T")
-Tuples = list[CheckpointTuple]
-
 KIND = "langgraph.thread"
+
+
+class Listed(NamedTuple):
+    """A checkpoint of a thread, by the thread's name."""
+
+    thread: Thread
+    thread_id: str
+    put: Put
+
+
+Found = list[Listed]
 
 
 class DHPSaver(BaseCheckpointSaver[str]):
@@ -85,7 +95,7 @@ class DHPSaver(BaseCheckpointSaver[str]):
         if not isinstance(inner, Task | Client):
             raise TypeError(f"Give a task or a client, not {over!r}.")
         self._threads: Threads = OneThread(inner) if isinstance(inner, Task) else ManyThreads(inner, kind, wait_ms)
-        self._loop = self._threads.client._session.loop
+        self._session = self._threads.client._session
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
         """Grows with each change; a random end tells two from each other that different runs have made."""
@@ -108,8 +118,8 @@ class DHPSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        for found in await self._here(self._list(config, filter, before, limit)):
-            yield found
+        for each in await self._here(self._find(config, filter, before, limit)):
+            yield await self._here(self._load(each))
 
     def list(
         self,
@@ -119,7 +129,8 @@ class DHPSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        yield from self._there(self._list(config, filter, before, limit))
+        for each in self._there(self._find(config, filter, before, limit)):
+            yield self._there(self._load(each))
 
     async def aput(
         self,
@@ -178,17 +189,18 @@ class DHPSaver(BaseCheckpointSaver[str]):
         put = thread.find(config["configurable"].get("checkpoint_ns", ""), get_checkpoint_id(config))
         return None if put is None else checkpoint_tuple(self.serde, thread, thread_id, put)
 
-    async def _list(
+    async def _find(
         self,
         config: RunnableConfig | None,
         filter: dict[str, Any] | None,
         before: RunnableConfig | None,
         limit: int | None,
-    ) -> Tuples:
+    ) -> Found:
+        """What is to be listed; what it holds isn't loaded yet, since all of it may be many times what the newest holds."""
         names = [name async for name in self._threads.names()] if config is None else [_thread_id(config)]
         wanted = {} if config is None else config["configurable"]
         before_id = None if before is None else get_checkpoint_id(before)
-        found: Tuples = []
+        found: Found = []
         for name in names:
             thread = await self._threads.look(name)
             for put in () if thread is None else thread.newest_first(wanted.get("checkpoint_ns")):
@@ -196,8 +208,11 @@ class DHPSaver(BaseCheckpointSaver[str]):
                     return found
                 if self._fits(put, wanted.get("checkpoint_id"), before_id, filter or {}):
                     assert thread is not None
-                    found.append(checkpoint_tuple(self.serde, thread, name, put))
+                    found.append(Listed(thread, name, put))
         return found
+
+    async def _load(self, each: Listed) -> CheckpointTuple:
+        return checkpoint_tuple(self.serde, *each)
 
     def _fits(self, put: Put, id: str | None, before: str | None, filter: dict[str, Any]) -> bool:
         if (id and put.id != id) or (before and put.id >= before):
@@ -229,13 +244,13 @@ class DHPSaver(BaseCheckpointSaver[str]):
 
     async def _here(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` comes to, on whatever loop this is."""
-        if asyncio.get_running_loop() is self._loop:
+        if asyncio.get_running_loop() is self._session.loop:
             return await work
         return await asyncio.wrap_future(self._sent(work))
 
     def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` comes to, waited for by this thread."""
-        if _running_loop() is self._loop:
+        if _running_loop() is self._session.loop:
             work.close()
             raise RuntimeError("This would wait for the event loop that it blocks: use ainvoke, aget_state and so on.")
         future = self._sent(work)
@@ -245,11 +260,15 @@ class DHPSaver(BaseCheckpointSaver[str]):
             future.cancel()  # A no-op once it is done; on Ctrl-C it stops the request.
 
     def _sent(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        """`work` on the client's event loop, from elsewhere."""
-        if not self._loop.is_running():
+        """`work` on the client's event loop, from elsewhere; raises where that wouldn't come to anything."""
+        try:
+            self._session.check_open()  # In a forked child the loop only looks as if it ran.
+            if not self._session.loop.is_running():
+                raise WrongLoop("The client's event loop has ended: connect on the one that runs.")
+        except ClientError:
             work.close()
-            raise WrongLoop("The event loop on which the client was connected has ended: connect on the one that runs.")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._session.loop)
 
 
 def _thread_id(config: RunnableConfig) -> str:

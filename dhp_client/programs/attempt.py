@@ -22,6 +22,7 @@ from .outcome import Failure, Finish, How, Outcome, Said, ending, shells_code, s
 from .passing import Passing
 from .process import NotRunnable, Program
 from .stopping import Stop
+from .waiting import first_of
 
 END_WITHIN_MS = 5_000
 """What telling the daemon of the end may take once `dhp run` itself is to end."""
@@ -116,11 +117,11 @@ class Attempt:
         listening = asyncio.ensure_future(self._listen(program))
         told_to_end = False
         try:
-            await _first_of(listening, self._lost.wait(), self._stop.asked.wait(), self._hindered.wait())
+            await first_of(listening, self._lost.wait(), self._stop.asked.wait(), self._hindered.wait())
             if not listening.done():
                 told_to_end = self._stop.asked.is_set()
                 await program.signal(signal.SIGTERM)
-                await _first_of(listening, asyncio.sleep(self._grace_ms / 1000), self._stop.at_once.wait())
+                await first_of(listening, asyncio.sleep(self._grace_ms / 1000), self._stop.at_once.wait())
                 await program.end()
                 await asyncio.wait([listening], timeout=LAST_WORDS_MS / 1000)
             if listening.done():
@@ -240,7 +241,7 @@ class Attempt:
         """What `telling` comes to. Once `dhp run` is to end, it has only so long. Raises `InDoubt`."""
         told = asyncio.ensure_future(telling)
         try:
-            await _first_of(told, self._stop.asked.wait())
+            await first_of(told, self._stop.asked.wait())
             if not told.done():
                 await asyncio.wait([told], timeout=END_WITHIN_MS / 1000)
             if not told.done():
@@ -298,13 +299,3 @@ async def _decided(ask: Callable[[], Awaitable[T]]) -> T:
             if error.retry == "no":
                 raise
         await asyncio.sleep(PAUSE_MS / 1000)
-
-
-async def _first_of(future: "asyncio.Future[Any]", *others: Awaitable[Any]) -> None:
-    """Returns when one of them is done; `others` are ended then."""
-    waiting = [asyncio.ensure_future(other) for other in others]
-    try:
-        await asyncio.wait([future, *waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for other in waiting:
-            other.cancel()

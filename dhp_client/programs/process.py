@@ -13,9 +13,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from . import guard
+from .waiting import first_of
 
 PIECE_BYTES = 64 * 1024
 LINGER_MS = 1_000
@@ -107,7 +107,7 @@ class Program:
         """What it writes, as it comes, to its end and that of all it has started."""
         while True:
             reading = asyncio.ensure_future(self._output.read(PIECE_BYTES))
-            await _first_of(reading, self._swept.wait())
+            await first_of(reading, self._swept.wait())
             if not reading.done():  # A daemon that it has left behind may hold the pipe.
                 await asyncio.wait([reading], timeout=QUIET_MS / 1000)
             if not reading.done():
@@ -201,15 +201,6 @@ def _all_of(told: int) -> bytes:
     """Read to its end, which comes when the program begins."""
     with open(told, "rb", buffering=0) as pipe:
         return pipe.read(16)
-
-
-async def _first_of(future: "asyncio.Future[Any]", waiting: Any) -> None:
-    """Returns when one of them is done; `waiting` is ended then."""
-    other = asyncio.ensure_future(waiting)
-    try:
-        await asyncio.wait([future, other], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        other.cancel()
 
 
 def _why(number: int) -> str:

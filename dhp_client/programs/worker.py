@@ -21,6 +21,7 @@ from .attempt import Attempt
 from .outcome import Outcome
 from .passing import Passing
 from .stopping import Stop
+from .waiting import first_of
 
 ENDLESS_MS = 365 * 86_400_000
 FIRST_PAUSE_MS = 200
@@ -109,9 +110,8 @@ class Worker:
         until_ms = monotonic_ms() + (ENDLESS_MS if options.wait_ms is None else options.wait_ms)
         while True:
             claiming = asyncio.ensure_future(self._claim(max(0, int(until_ms - monotonic_ms())), on_lost))
-            stopping = asyncio.ensure_future(self._stop.asked.wait())
             try:
-                await asyncio.wait([claiming, stopping], return_when=asyncio.FIRST_COMPLETED)
+                await first_of(claiming, self._stop.asked.wait())
                 if not claiming.done():
                     return None
                 task = claiming.result()
@@ -127,7 +127,6 @@ class Worker:
                 await self._pause(error)
             finally:
                 claiming.cancel()
-                stopping.cancel()
 
     async def _claim(self, wait_ms: int, on_lost: Callable[[], None]) -> Task | None:
         options = self._options

@@ -63,12 +63,15 @@ def nested(depth: int) -> Any:
     return [] if depth == 0 else [nested(depth - 1)]
 
 
-@pytest.mark.parametrize("value", [{"a": [1.5, None, True, "ä"]}, [], 0, None, 2**53 - 1])
+MANY = [[0] * 99] * 500
+
+
+@pytest.mark.parametrize("value", [{"a": [1.5, None, True, "ä"]}, [], 0, None, 2**53 - 1, MANY[1:]])
 def test_a_value_is_data_where_data_can_hold_it(value: Any) -> None:
     assert MessageToDict(part_of(value).data) == value
 
 
-@pytest.mark.parametrize("value", [2**53, {"a": [2**70]}, float("inf"), "\ud800", {"\ud800": 1}, nested(200)])
+@pytest.mark.parametrize("value", [2**53, {"a": [2**70]}, float("inf"), "\ud800", {"\ud800": 1}, nested(200), MANY])
 def test_a_value_that_data_cannot_hold_exactly_is_json_text(value: Any) -> None:
     part = part_of(value)
     assert (json.loads(part.text), part.media_type) == (value, "application/json")

@@ -26,7 +26,7 @@ from a2a.types import (
 )
 
 import dhp_client
-from dhp_client.a2a.bounds import MAX_VALUES
+from dhp_client.a2a.parts import MAX_VALUES
 from tests.client.waiting import until_async
 from tests.support.daemon_process import DaemonProcess
 from tests.support.proxy import Proxy

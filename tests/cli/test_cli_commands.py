@@ -173,6 +173,8 @@ def test_a_result_that_is_not_there_yet_is_exit_code_4(dhp: Dhp) -> None:
         assert (early.code, early.out) == (4, "")
         assert "no result yet" in early.err
     assert dhp("result", handoff, "--json").json == {"handoff": handoff, "status": "pending"}
+    dhp("suspend", handoff, "--reason", "the room is too warm")
+    assert "it is suspended (the room is too warm), there is no result yet" in dhp("result", handoff).err
 
 
 def test_a_result_that_will_never_be_there_is_exit_code_1(dhp: Dhp) -> None:

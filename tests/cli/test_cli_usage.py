@@ -39,6 +39,8 @@ from .conftest import Dhp
         (("list", "--label", "=x"), "name=value"),
         (("list", "--status", "gone"), "gone"),
         (("--connect", "http://127.0.0.1/", "stats"), "tcp://"),
+        (("stats", "--connect", ""), "The address is empty: "),
+        (("stats", "--token-file", ""), "token file"),
         (("fly",), "No such command"),
         (("stat",), "Did you mean one of: 'state', 'stats', 'status'?"),
         (("demo", "--kill-at", "7", "--pages", "6"), "smaller number"),

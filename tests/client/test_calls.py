@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import dhp_client
+from dhp_client import connection
 from dhp_client.addresses import DirectoryAddress, UnixAddress, unusable
 from dhp_client.exceptions import BadReply
 from dhp_protocol.errors import DHPError, Draining, Internal, Overloaded, StoreUnavailable
@@ -270,6 +271,24 @@ async def test_an_error_that_stays_is_raised_when_patience_ends(fake: FakeDaemon
     assert len(fake.of("ack")) >= 2
 
 
+async def test_why_a_call_goes_on_trying_is_noted_once_it_takes_long(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def busy(asking: Connection, request: Any) -> Empty:
+        if len(fake.of("ack")) % 4:
+            raise Overloaded("Make room.")
+        return Empty()
+
+    fake.answers["ack"] = busy
+    async with dhp_client.connect(fake.address) as client:
+        monkeypatch.setattr(connection, "NOTED_AFTER_MS", math.inf)
+        await client.ack(UNKNOWN)
+        assert caplog.messages == []
+        monkeypatch.setattr(connection, "NOTED_AFTER_MS", 0)
+        await client.ack(UNKNOWN)
+        assert caplog.messages == ["Make room. (Trying again, for 30 s at most.)"]
+
+
 async def test_draining_is_for_the_caller_to_decide_on(fake: FakeDaemon) -> None:
     async def draining(connection: Connection, request: Any) -> DispatchReply:
         raise Draining("no more")
@@ -332,6 +351,7 @@ async def test_nobody_there_is_told_in_time_and_with_the_address() -> None:
         ("/proc/nowhere", "can't be a daemon's directory"),
         ("unix:{tmp}/file/dhpd.sock", "Not a directory"),
         ("unix:{tmp}/" + "x" * 200, "too long"),
+        ("unix:{tmp}", "is a directory: give it without unix:"),
         ("tcp://no-such-host.invalid", "no host of that name"),
         (f"tcp://{'x' * 70}.invalid", "no host of that name"),
     ],

@@ -2,10 +2,13 @@
 
 import asyncio
 import gc
+import os
+import signal
 import weakref
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import dhp_client
 from dhp_client.langgraph import DHPSaver
@@ -76,6 +79,25 @@ async def test_a_thread_whose_lease_was_lost_is_claimed_anew_by_the_next_run(cli
     assert (await graph.ainvoke({"done": []}, named("again"), durability="sync"))["done"] == ["a", "a"]
 
 
+async def test_a_listed_checkpoint_is_loaded_when_its_turn_comes(client: dhp_client.Client) -> None:
+    loaded: list[str] = []
+
+    class Counting(JsonPlusSerializer):
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            loaded.append(data[0])
+            return super().loads_typed(data)
+
+    saver = DHPSaver(client, serde=Counting())
+    for _ in range(3):
+        await Ran().graph(saver, "a").ainvoke({"done": []}, named("lazy"), durability="sync")
+    loaded.clear()
+    assert len([found async for found in saver.alist(named("lazy"), limit=1)]) == 1
+    for_one = len(loaded)
+    async for _ in saver.alist(named("lazy")):
+        break
+    assert len(loaded) == 2 * for_one
+
+
 async def test_a_thread_whose_work_has_ended_here_is_looked_at_as_others_write_it(
     client: dhp_client.Client, address: str
 ) -> None:
@@ -99,16 +121,36 @@ async def test_a_released_thread_leaves_nothing_in_memory(client: dhp_client.Cli
     assert (held(), len(threads._held), len(threads._claiming)) == (None, 0, 0)
 
 
-def test_a_saver_whose_event_loop_has_ended_says_so(address: str) -> None:
-    async def connected() -> DHPSaver:
-        async with dhp_client.connect(address) as client:
-            return DHPSaver(client)
+def test_a_saver_of_no_more_use_says_so_instead_of_waiting_for_ever(address: str) -> None:
+    loop = asyncio.new_event_loop()
 
-    saver = asyncio.run(connected())
+    async def connected() -> dhp_client.Client:
+        return await dhp_client.connect(address)
+
+    client = loop.run_until_complete(connected())
+    saver = DHPSaver(client)
     with pytest.raises(dhp_client.WrongLoop, match="has ended"):
         saver.get_tuple(named("x"))
     with pytest.raises(dhp_client.WrongLoop, match="has ended"):
         asyncio.run(saver.aget_tuple(named("x")))
+    loop.run_until_complete(client.close())
+    loop.close()
+    with pytest.raises(dhp_client.ClientClosed):
+        saver.get_tuple(named("x"))
+
+
+def test_a_forked_child_is_told_to_connect_again(sync_client: dhp_client.sync.Client) -> None:
+    saver = DHPSaver(sync_client)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)  # Ends a child that would wait for ever.
+        try:
+            saver.get_tuple(named("x"))
+        except dhp_client.ClientClosed:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 async def test_what_this_process_holds_is_read_once(client: dhp_client.Client, monkeypatch: pytest.MonkeyPatch) -> None:

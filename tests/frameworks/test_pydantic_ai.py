@@ -1,6 +1,7 @@
 """Agents whose steps are kept in a task: what a second attempt carries out, and what is refused."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import dhp_client
+import dhp_client.sync
 from dhp_client.journal import read
 from dhp_client.pydantic_ai import DHPDurability, Step, journaled
 
@@ -160,6 +162,20 @@ async def test_outside_of_a_task_an_agent_is_as_ever(client: dhp_client.Client) 
     clerk = Clerk()
     assert (await clerk.agent.run("when?")).output == "ebb at 3 and flood at 5"
     assert clerk.ran == ["think", "ebb", "think", "flood", "think"]
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_what_is_no_async_task_is_refused(sync_client: dhp_client.sync.Client, claimed: bool) -> None:
+    if claimed:
+        sync_client.dispatch("sync-task", {}, keep_checkpoints=dhp_client.KEEP_ALL)
+    with sync_client.claim(kinds="sync-task") if claimed else contextlib.nullcontext() as task:
+
+        async def run() -> None:
+            async with journaled(task):  # type: ignore[arg-type]
+                pass
+
+        with pytest.raises(TypeError, match="claimed with `await`"):
+            asyncio.run(run())
 
 
 async def test_what_could_not_be_replayed_is_refused(client: dhp_client.Client) -> None:

@@ -95,3 +95,10 @@ def blocks_of(page: str) -> tuple[Block, ...]:
         blank = not line.strip()
     assert fence is None, f"{page}:{opened}: this block has no end"
     return tuple(found)
+
+
+def table(page: str, section: str, level: str = "##") -> list[list[str]]:
+    """The rows of the table in that section of a page's text."""
+    (text,) = re.findall(rf"^{level} {section}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

@@ -9,7 +9,6 @@ import itertools
 import os
 import re
 import shlex
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from pathlib import Path
 import pytest
 
 import dhp_client
-from dhp_client.cli import settings
 from dhp_client.cli.main import exit_code
 from dhp_protocol.errors import ERROR_BY_CODE
 from dhpd.store import schema
@@ -29,7 +27,7 @@ from dhpd.token_file import add_token
 from ..support.daemon_process import DaemonProcess
 from ..support.fault_shim import Calls, FaultShim, compiled
 from ..support.wire_client import WireClient
-from .blocks import ROOT, every_block
+from .blocks import ROOT, every_block, table
 from .terminals import PRINTED_PORT, fits, steps
 
 PAGE = "docs/troubleshooting.md"
@@ -189,37 +187,24 @@ def test_each_state_is_told_as_printed(
                 assert fits(said, step.printed), f"{it}: {step.typed}\n{said}"
 
 
-def table(section: str, level: str = "##") -> list[list[str]]:
-    """The rows of that section's table."""
-    (text,) = re.findall(rf"^{level} {section}\n(.*?)(?=^##|\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
 def test_every_error_that_a_daemon_answers_is_told() -> None:
-    assert {row[0].strip("`"): row[1].strip("`") for row in table("Error codes")} == {
+    assert {row[0].strip("`"): row[1].strip("`") for row in table(TEXT, "Error codes")} == {
         code: error.__name__ for code, error in ERROR_BY_CODE.items()
     }
 
 
 def test_every_error_of_the_clients_own_is_told() -> None:
-    told = {name for row in table("The client's own errors") for name in re.findall(r"`(\w+)`", row[0])}
+    told = {name for row in table(TEXT, "The client's own errors") for name in re.findall(r"`(\w+)`", row[0])}
     exceptions = [getattr(dhp_client, name) for name in dhp_client.__all__]
     assert told == {
         error.__name__ for error in exceptions if isinstance(error, type) and issubclass(error, dhp_client.ClientError)
     }
 
 
-def test_every_exit_code_is_told() -> None:
-    codes = {settings.OK, settings.FAILED, settings.USAGE, settings.UNREACHABLE, settings.NOT_YET, settings.INTERRUPTED}
-    told = {int(code) for row in table("Exit codes") for code in row[0].split(", ")}
-    assert told == codes | {128 + signal.SIGHUP, 128 + signal.SIGTERM}
-
-
 def test_every_why_of_a_lost_lease_is_told() -> None:
     (rule,) = re.findall(r"^\| the fence is \| `why` \|\n(.*?)\n\n", SPEC, re.MULTILINE | re.DOTALL)
     whys = {why for line in rule.splitlines() for why in re.findall(r"`(\w+)`", line.split("|")[2])}
-    told = {why for row in table("LeaseLost", "###") for why in re.findall(r"`(\w+)`", row[0])}
+    told = {why for row in table(TEXT, "LeaseLost", "###") for why in re.findall(r"`(\w+)`", row[0])}
     assert told == whys
 
 

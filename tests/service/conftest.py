@@ -1,4 +1,4 @@
-"""What the tests of the service share: a machine with a systemd of its own, each module another one."""
+"""What the tests of the service share: a machine with a systemd of its own."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.private_systemd import PrivateSystemd, missing
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSystemd]:
     """One on which dhpd can be run by everybody, and isn't."""
     if (why := missing()) is not None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from dhpd.cli import main
 from dhpd.config import ConfigError, load_config
@@ -118,6 +118,37 @@ def test_a_socket_unit_listens_where_it_was_told_to_and_a_later_installation_lea
     assert installed() == first
     assert units.listened_on(installed("--listen", "127.0.0.1:1")) == ["127.0.0.1:1"]
     assert units.place_of("tls://192.0.2.1:8471") == "192.0.2.1:8471"
+
+
+def test_without_a_socket_unit_the_settings_have_to_name_the_addresses(tmp_path: Path) -> None:
+    def install(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["service", "install", "--root", str(tmp_path), *arguments])
+
+    assert install().exit_code == 0
+    refused = install("--no-socket")
+    setting = 'listen = ["unix:/run/dhpd/dhpd.sock"]'
+    assert refused.exit_code == 2
+    assert f"put `{setting}` into it" in refused.output
+    config = tmp_path / "etc/dhpd/dhpd.toml"
+    config.write_text(f"{config.read_text()}{setting}\n")
+    assert install("--no-socket").exit_code == 0
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_an_open_socket_is_left_alone_unless_it_is_to_be_elsewhere(moves: bool) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Manager(systemctl.Systemctl):
+        def ask(self, *arguments: str) -> None:
+            asked.append(arguments)
+
+        def show(self, unit: str, *properties: str) -> dict[str, str]:
+            place = "/new" if moves and ("daemon-reload",) in asked else "/old"
+            return {name: {"ActiveState": "active", "Listen": f"{place} (Stream)"}[name] for name in properties}
+
+    installing.start(plan_for(for_user=True), Manager(for_user=True))
+    stopped = [("stop", units.SOCKET, units.SERVICE)] if moves else []
+    assert asked[2:] == [*stopped, ("start", units.SOCKET), ("restart", units.SERVICE)]
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,8 @@ class Checks(LeaseChecks):
         sent_ms = self.sent_ms[request["id"]]
         before = self.renewals.get((handoff, fence), (0, 0, ""))
         if sent_ms > before[0]:
-            self.renewals[handoff, fence] = (sent_ms, request["_ttl_ms"], self.sessions[request["id"]])
+            lasts_ms = request["_ttl_ms"] - self.behind_ms[request["id"]]
+            self.renewals[handoff, fence] = (sent_ms, lasts_ms, self.sessions[request["id"]])
 
     def _said_activity(self, request: dict[str, Any], said: dict[str, Any]) -> None:
         if said["repeats"] == 0:  # The stall clock began anew when it came, after it was sent.

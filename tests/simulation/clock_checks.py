@@ -25,7 +25,9 @@ MOVES = ("claimed", "checkpointed", "effect_begun", "effect_done", "approval_req
 
 
 class ClockChecks(ContractChecks):
-    """`held_up_ms` is when the daemon was last paused, late, or without its store, or the wall clock was set."""
+    """`held_up_ms` is when the daemon was last paused, late, or without its store, or the wall clock was set; `behind_ms` is by
+    how much at most its lease clock was behind when a request was carried out, which a lease that it renewed may lose.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -34,6 +36,7 @@ class ClockChecks(ContractChecks):
         self.first_interrupted_ms: dict[str, int] = {}
         self.restarted_ms = 0
         self.held_up_ms = 0
+        self.behind_ms: dict[str, int] = {}
         self.renewals: dict[tuple[str, int], tuple[int, int, str]] = {}
         self.moved: dict[tuple[str, int], int] = {}
         self._decided: dict[int, tuple[int, int, int]] = {}
@@ -97,9 +100,9 @@ class ClockChecks(ContractChecks):
             stood = stall_ms is not None and at_ms + STOOD_MS >= moved_ms + stall_ms
             require(stood or "max_repeats" in story.budget, f"stalled {at_ms - moved_ms} ms after something new")
             return
-        sent_ms, ttl_ms, session = self.renewals.get((story.handoff, story.fence), (0, 0, ""))
+        sent_ms, lasts_ms, session = self.renewals.get((story.handoff, story.fence), (0, 0, ""))
         away_ms = 0 if story.detached else self.interrupted_ms.get(session, 0)
-        if self.restarted_ms < sent_ms and at_ms < sent_ms + ttl_ms:
-            require(away_ms >= sent_ms, f"orphaned {at_ms - sent_ms} ms after a renewal was sent; ttl {ttl_ms}")
+        if self.restarted_ms < sent_ms and at_ms < sent_ms + lasts_ms:
+            require(away_ms >= sent_ms, f"orphaned {at_ms - sent_ms} ms after a renewal was sent, of {lasts_ms}")
             away_for_ms = at_ms - self.first_interrupted_ms[session]
             require(away_for_ms >= LEAST_GRACE_MS, f"orphaned {away_for_ms} ms after its session's first absence")

@@ -12,7 +12,7 @@ import msgspec
 from dhp_protocol.errors import DHPError, StoreUnavailable
 from dhp_protocol.replies import LeaseTerms, error_reply_body, reply_body
 from dhpd.engine.core import Settings
-from dhpd.engine.lease_clock import LeaseClock
+from dhpd.engine.lease_clock import LATE_AFTER_MS, STOOD_LONG_MS, LeaseClock
 from dhpd.engine.lookups import Lookup
 from dhpd.engine.moments import Now
 from dhpd.engine.operations import Engine
@@ -198,7 +198,10 @@ class SimulatedDaemon(Committing):
     def _request(self, pipe: Pipe, body: bytes) -> None:
         if self.engine.sessions.of(pipe.number) is not None:
             if not pipe.strange:
-                self.checks.arrives(body, self._now().lease_ms, available=self.engine.available)
+                lease_ms = self._now().lease_ms
+                behind_ms = self.world.now_ms - self._lease_clock.offset_ms - lease_ms
+                most_ms = STOOD_LONG_MS if self._ticking else LATE_AFTER_MS  # More than that is made up for.
+                self.checks.arrives(body, lease_ms, min(behind_ms, most_ms), available=self.engine.available)
             carry_out(self.engine, self.store, body, pipe.number, self._now, strange=pipe.strange)
 
     # --- the shell's work --------------------------------------------------------------------------------------------

@@ -40,12 +40,15 @@ class LeaseChecks(ClockChecks):
         """The last connection of a client that has died has ended."""
         self._gone_ms[session] = self.world.now_ms
 
-    def arrives(self, body: bytes, lease_ms: int, *, available: bool) -> None:
+    def arrives(self, body: bytes, lease_ms: int, behind_ms: int, *, available: bool) -> None:
         """A request is about to be carried out: whatever lives of the leases that it names is renewed.
+
+        The lease clock is `behind_ms` behind: a tick is late, though not so late that it was held up, or at work.
 
         While the store is away (not `available`), nothing but a heartbeat renews.
         """
         request = self.requests[_decode(body).id]
+        self.behind_ms[request["id"]] = max(behind_ms, self.behind_ms.get(request["id"], 0))
         if request["op"] in ("claim", "recover"):  # Whoever holds by that nonce already has it renewed.
             self._claims_again.add((request["worker"], request["nonce"]))
         for ref in request.get("leases", (request,)):

@@ -60,6 +60,10 @@ def test_the_invariants_hold_in_big_worlds() -> None:
     expect_to_hold(case_of(seed, BIG) for seed in KNOWN_BIG_WORLDS)
 
 
+def test_what_a_renewal_loses_to_a_tick_that_is_a_little_late_is_no_early_end() -> None:
+    expect_to_hold([case_of(261814061)])
+
+
 def test_the_invariants_hold_in_big_worlds_never_seen_before() -> None:
     first = int(os.environ.get("DHP_SEED") or random.SystemRandom().randrange(10**9))
     print(f"seeds from {first} on (run again with DHP_SEED={first})")

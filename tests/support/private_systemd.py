@@ -54,6 +54,7 @@ done
 mount -t tmpfs -o mode=1777 tmpfs /tmp
 mount -t tmpfs -o mode=1777 tmpfs /var/tmp
 export container=private NOTIFY_SOCKET=/run/of-the-test/booted SYSTEMD_UNIT_PATH=/etc/systemd/system:/run/of-the-test/units
+export SYSTEMD_GENERATOR_PATH=/nonexistent SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/nonexistent
 exec "$SYSTEMD" --system --unit=multi-user.target --log-target=null --show-status=no --crash-reboot=no
 '
 """
