@@ -1,7 +1,7 @@
 """Serving an ASGI application over HTTP, on this program's own event loop: the one way for every command that does.
 
 Owns the options, which addresses need a token, the sockets, and a clean stop. Whom a request is let in from is `http_guard`'s; what is
-answered is the application's. uvicorn is imported here alone, by whoever serves.
+answered is the application's, and how connections are served `http_server`'s, which is imported by whoever serves.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import errno
 import signal
 import socket
 from collections.abc import Callable, Collection, Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -18,21 +18,10 @@ import msgspec
 
 from dhp_protocol.places import host_and_port, host_port_text, is_loopback
 
-from ..clock import monotonic_ms
 from ..http_guard import Application, Guard, bearer_tokens_in
 from .settings import Settings
 
-if TYPE_CHECKING:
-    import uvicorn
-
 BACKLOG = 1024
-MAX_CONNECTIONS = 400
-"""Where a process may open 1,024 files, as many do, and each stream also has a connection to the daemon."""
-REQUEST_WITHIN_MS = 30_000
-"""Who has connected and asks for nothing so long holds a place that others want; uvicorn waits for a request's head for ever."""
-TICKS_PER_LOOK = 10
-GRACE_S = 1.0
-"""What runs at the end may take so long to finish."""
 FREE_PORT_TRIES = 8
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -138,8 +127,10 @@ class HttpListener:
         Its lifespan is run. At the end nobody new is let in, streams are cut, so that their readers know that there would be more, and
         what else runs has a second to finish. `open_paths` ask for no token.
         """
+        from .http_server import server_of
+
         guard = Guard(application, hosts=self._hosts, tokens=self._tokens, open_paths=open_paths)
-        server = _server(guard)
+        server = server_of(guard)
         with contextlib.nullcontext(stop) if stop is not None else told_to_stop() as told:
             serving = asyncio.create_task(server.serve(self._sockets))
             waiting = asyncio.create_task(told.wait())
@@ -236,65 +227,3 @@ def told_to_stop() -> Generator[asyncio.Event]:
         yield told
     finally:
         usual_again()
-
-
-def _is_answering(connection: Any) -> bool:
-    """Whether a request has been read that isn't answered to its end."""
-    return connection.cycle is not None and not connection.cycle.response_complete
-
-
-def _server(guard: Guard) -> "uvicorn.Server":
-    import uvicorn
-
-    class Embedded(uvicorn.Server):
-        """Leaves signals to the program, and ends streams before it waits for anything."""
-
-        def __init__(self, config: uvicorn.Config) -> None:
-            super().__init__(config)
-            self._silent_since_ms: dict[Any, float] = {}
-            """When each connection on which nothing is asked was first seen so."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Generator[None]:
-            yield
-
-        async def on_tick(self, counter: int) -> bool:
-            if counter % TICKS_PER_LOOK == 0:
-                self._end_silent(monotonic_ms())
-            return await super().on_tick(counter)
-
-        def _end_silent(self, now_ms: float) -> None:
-            silent = [connection for connection in self.server_state.connections if not _is_answering(connection)]
-            self._silent_since_ms = {each: self._silent_since_ms.get(each, now_ms) for each in silent}
-            for connection, since_ms in self._silent_since_ms.items():
-                if now_ms - since_ms > REQUEST_WITHIN_MS:
-                    connection.transport.abort()
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            for listening in self.servers:
-                listening.close()
-            for connection in list(self.server_state.connections):
-                answer: Any = getattr(connection, "cycle", None)
-                if _is_answering(connection) and answer.response_started:
-                    connection.transport.close()
-            await guard.idle(GRACE_S)
-            for connection in list(self.server_state.connections):
-                if connection.transport.is_closing():  # It waits for a peer that doesn't read.
-                    connection.transport.abort()
-            await guard.end(GRACE_S)
-            await super().shutdown(sockets)
-
-    return Embedded(
-        uvicorn.Config(
-            guard,
-            http="h11",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=1,
-        )
-    )

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from dhp_client import http_guard
-from dhp_client.cli import http_serving
+from dhp_client.cli import http_server
 from dhp_client.cli.http_serving import HttpListener, HttpPlace, http_place
 from dhp_client.exceptions import TokenUnreadable
 from dhp_client.http_guard import bearer_tokens_in
@@ -205,7 +205,7 @@ async def test_a_body_that_is_too_long_is_refused_whether_it_says_so_or_not(monk
 async def test_a_stop_cuts_streams_answers_what_hangs_and_lets_the_rest_finish(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_serving, "GRACE_S", 30)
+    monkeypatch.setattr(http_server, "GRACE_S", 30)
     async with served() as app:
         stream, stream_writer = await app.open()
         stream_writer.write(request("/stream", {"host": "localhost"}))
@@ -218,7 +218,7 @@ async def test_a_stop_cuts_streams_answers_what_hangs_and_lets_the_rest_finish(
         app.go_on.set()
         assert (await finishing)[0] == 200
         stream_writer.close()
-    monkeypatch.setattr(http_serving, "GRACE_S", 0.05)
+    monkeypatch.setattr(http_server, "GRACE_S", 0.05)
     async with served() as app:
         hanging = asyncio.create_task(app.ask("/slow"))
         await app.reached.wait()
@@ -229,8 +229,8 @@ async def test_a_stop_cuts_streams_answers_what_hangs_and_lets_the_rest_finish(
 
 
 async def test_who_connects_and_asks_for_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_serving, "REQUEST_WITHIN_MS", 300)
-    monkeypatch.setattr(http_serving, "TICKS_PER_LOOK", 1)
+    monkeypatch.setattr(http_server, "REQUEST_WITHIN_MS", 300)
+    monkeypatch.setattr(http_server, "TICKS_PER_LOOK", 1)
     async with served() as app:
         slow_reader, slow = await app.open()
         slow.write(request("/slow", {"host": "127.0.0.1"}))
@@ -256,3 +256,16 @@ async def test_a_stop_waits_for_no_reader_that_does_not_read(caplog: pytest.LogC
         await app.full.wait()
     writer.close()
     assert not caplog.records
+
+
+async def test_what_strangers_send_fills_no_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_server, "NOTED_EVERY_MS", float("inf"))
+    async with served() as app:
+        for _ in range(3):
+            reader, writer = await app.open()
+            writer.write(b"no request\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400")
+            writer.close()
+    assert caplog.messages == ["Invalid HTTP request received."]
