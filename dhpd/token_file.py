@@ -13,6 +13,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,8 @@ from msgspec import Meta, Struct
 from dhp_protocol.limits import MAX_NAME_CHARS
 from dhpd.config import ConfigError
 from dhpd.engine.roles import ROLES, Role
+
+from .replacing import replace
 
 WIDEST_MODE = 0o640
 """A file that others may read is closed to them; the group of one that the daemon reads through it keeps its right."""
@@ -92,7 +95,7 @@ def add_token(path: Path, name: str, roles: Sequence[Role]) -> str:
                 )
             after = _with_entry(before, name, hashlib.sha256(token.encode()).hexdigest(), roles)
             parse_tokens(after, path)
-            _replace(path, after)
+            replace(path, after, partial(_as_before, path))
     except UnicodeDecodeError:
         raise ConfigError(f"The token file {path} isn't UTF-8.") from None
     except OSError as error:
@@ -119,21 +122,10 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _replace(path: Path, text: str) -> None:
-    import tempfile
-
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # Mode 0600 from the beginning.
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            if path.exists():
-                before = path.stat()  # The daemon may run as somebody else than who adds.
-                if (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
-                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode) & WIDEST_MODE)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+def _as_before(path: Path, descriptor: int) -> None:
+    """The daemon may run as somebody else than who adds: the file stays whose it was, and as readable."""
+    if path.exists():
+        before = path.stat()
+        if (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & WIDEST_MODE)

@@ -203,10 +203,10 @@ class DHPSaver(BaseCheckpointSaver[str]):
         found: Found = []
         for name in names:
             thread = await self._threads.look(name)
-            for put in () if thread is None else thread.newest_first(wanted.get("checkpoint_ns")):
+            for put in () if thread is None else thread.newest_first(wanted.get("checkpoint_ns"), before_id):
                 if limit is not None and len(found) >= limit:
                     return found
-                if self._fits(put, wanted.get("checkpoint_id"), before_id, filter or {}):
+                if self._fits(put, wanted.get("checkpoint_id"), filter or {}):
                     assert thread is not None
                     found.append(Listed(thread, name, put))
         return found
@@ -214,8 +214,8 @@ class DHPSaver(BaseCheckpointSaver[str]):
     async def _load(self, each: Listed) -> CheckpointTuple:
         return checkpoint_tuple(self.serde, *each)
 
-    def _fits(self, put: Put, id: str | None, before: str | None, filter: dict[str, Any]) -> bool:
-        if (id and put.id != id) or (before and put.id >= before):
+    def _fits(self, put: Put, id: str | None, filter: dict[str, Any]) -> bool:
+        if id and put.id != id:
             return False
         metadata: Any = metadata_of(self.serde, put) if filter else {}
         return all(metadata.get(name) == value for name, value in filter.items())

@@ -3,6 +3,7 @@
 Owns the fold, and finding in it what LangGraph asks for. Pure, and ignorant of what the values say.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,7 +21,10 @@ class PendingWrite(NamedTuple):
 
 
 class Thread:
-    """One thread: `add` its entries in order. Checkpoints' ids sort by time."""
+    """One thread: `add` its entries in order, which is that of time.
+
+    That of the checkpoints' ids need not be: they begin with the time, by the clock of the machine that made each.
+    """
 
     def __init__(self) -> None:
         self._puts: dict[str, dict[str, Put]] = {}
@@ -32,7 +36,9 @@ class Thread:
         if isinstance(entry, Put):
             for each in entry.changed:
                 self._values[entry.namespace, each.channel, each.version] = each.value
-            self._puts.setdefault(entry.namespace, {})[entry.id] = entry
+            puts = self._puts.setdefault(entry.namespace, {})
+            puts.pop(entry.id, None)
+            puts[entry.id] = entry
         else:
             self._add_writes(entry)
 
@@ -48,14 +54,19 @@ class Thread:
     def find(self, namespace: str, id: str | None) -> Put | None:
         """The checkpoint `id`, or the newest one."""
         puts = self._puts.get(namespace, {})
-        return puts.get(id) if id else puts.get(max(puts, default=""))
+        return puts.get(id) if id else next(reversed(puts.values()), None)
 
-    def newest_first(self, namespace: str | None) -> Iterator[Put]:
-        """The checkpoints of one namespace, or (None) of one namespace after the other."""
+    def newest_first(self, namespace: str | None, before: str | None = None) -> Iterator[Put]:
+        """The checkpoints of one namespace, or (None) of one namespace after the other; only those before the one with the id `before`."""
         for name in list(self._puts) if namespace is None else [namespace]:
             puts = self._puts.get(name, {})
-            for id in sorted(puts, reverse=True):
-                yield puts[id]
+            if before is None:
+                yield from reversed(puts.values())
+            elif before in puts:
+                older = itertools.dropwhile(lambda put: put.id != before, reversed(puts.values()))
+                yield from itertools.islice(older, 1, None)
+            else:  # It's elsewhere: clocks alone can tell.
+                yield from (put for put in reversed(puts.values()) if put.id < before)
 
     def value(self, namespace: str, channel: str, version: str | int | float) -> Value | None:
         """A channel's value at a version; None: it was empty, or never saved."""

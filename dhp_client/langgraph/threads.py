@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Raw
 
-from dhp_protocol.errors import AlreadyClaimed, NotFound
+from dhp_protocol.errors import AlreadyClaimed, NotClaimable, NotFound
 from dhp_protocol.intent import Intent, canonical_intent, handoff_id
 from dhp_protocol.limits import MAX_ATTEMPTS, MAX_LABEL_CHARS
 
@@ -216,6 +216,13 @@ class ManyThreads:
             raise AlreadyClaimed(
                 f"Another program, or another DHPSaver of this one, holds the thread {thread_id!r}: wait for it with "
                 "DHPSaver(…, wait_ms=…), or have it released.",
+                **refused.details,
+            ) from None
+        except NotClaimable as refused:
+            if handoff == thread_id or refused.details.get("status") != "cancelled":
+                raise
+            raise NotClaimable(
+                f"The thread {thread_id!r} was cancelled: delete_thread has it begin anew, another thread_id leaves it as it is.",
                 **refused.details,
             ) from None
         if task is None:

@@ -6,9 +6,10 @@ Owns how such a file is told from a changed one: its first line holds the hash o
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from dhpd.replacing import replace
 
 MODE = 0o644
 REPLACE = "look at it, and add --force to replace it. What should stay belongs into `systemctl edit dhpd.service`."
@@ -48,7 +49,7 @@ def write_all(texts: dict[Path, str], *, force: bool) -> list[Path]:
     written = [path for path, text in texts.items() if not path.exists() or path.read_bytes() != text.encode()]
     for path in written:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        replace(path, texts[path], MODE)
+        put(path, texts[path], MODE)
     return written
 
 
@@ -61,17 +62,9 @@ def remove_all(paths: Iterable[Path], *, force: bool) -> list[Path]:
     return there
 
 
-def replace(path: Path, text: str, mode: int) -> None:
-    """Readers find the file as it was, or whole."""
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(text)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+def put(path: Path, text: str, mode: int) -> None:
+    """Writes it, of that mode."""
+    replace(path, text, lambda descriptor: os.fchmod(descriptor, mode))
 
 
 def refuse_changed(paths: Iterable[Path], *, force: bool, todo: str) -> None:

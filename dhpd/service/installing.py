@@ -69,11 +69,11 @@ def write(plan: units.Plan, root: Path, *, force: bool) -> Iterator[str]:
         return
     private = not plan.for_user
     config.parent.mkdir(mode=CONFIG_FOLDER_MODE if private else 0o700, parents=True, exist_ok=True)
-    files.replace(config, units.settings_of(plan), CONFIG_MODE if private else 0o600)
+    files.put(config, units.settings_of(plan), CONFIG_MODE if private else 0o600)
     yield f"{'wrote':10} {config}"
     tokens = config.with_name(TOKENS)
     if private and not tokens.exists():
-        files.replace(tokens, "", CONFIG_MODE)  # `dhpd token` keeps whose it is, and who may read it.
+        files.put(tokens, "", CONFIG_MODE)  # `dhpd token` keeps whose it is, and who may read it.
 
 
 def check_possible(plan: units.Plan, systemctl: Systemctl) -> None:

@@ -72,6 +72,7 @@ def test_what_strangers_write_is_harmless() -> None:
             dead=[made.handoff(status="dead", reason=evil)],
         ),
         refusal=evil,
+        durability=evil,
     )
     found = text(shown, 200, 60)
     assert all(line.isprintable() for line in found)

@@ -1,9 +1,12 @@
 """Graphs that are saved in a task: who may run on, what a successor does, and what is refused before anything runs."""
 
 import asyncio
+import contextlib
 import operator
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -92,6 +95,36 @@ async def test_a_successor_runs_only_what_had_not_finished(client: dhp_client.Cl
     puts = [entry for entry in await entries(client, handoff) if isinstance(entry, Put)]
     assert len(puts) == 5  # Its input, what it began with, and one for each node.
     assert (await client.status(handoff)).steps == 5
+
+
+async def test_a_successor_whose_clock_is_behind_is_not_taken_for_the_past(
+    client: dhp_client.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = Ran()
+    handoff = await dispatched(client, "clocks")
+    hour_ns = 3_600 * 10**9
+    for ahead_ns, broken in ((hour_ns, "b"), (0, "c"), (0, "")):  # Ids of checkpoints begin with the time.
+        clock = SimpleNamespace(time_ns=lambda ahead_ns=ahead_ns: time.time_ns() + ahead_ns)
+        monkeypatch.setattr("langgraph.checkpoint.base.id.time", clock)
+        monkeypatch.setattr(
+            "langgraph.checkpoint.base.id._last_v6_timestamp", None
+        )  # Another process knows no last one.
+        ran.at = {broken: failing}
+        async with client.claim(handoff) as task:
+            graph = ran.graph(DHPSaver(task), "a", "b", "c")
+            with pytest.raises(OSError, match="down") if broken else contextlib.nullcontext():
+                await graph.ainvoke(None if task.seq else {"done": []}, config_of(task), durability="sync")
+    assert ran == ["a", "b", "b", "c", "c"]
+    async with client.claim(handoff) as task:
+        past = [state async for state in ran.graph(DHPSaver(task), "a", "b", "c").aget_state_history(config_of(task))]
+        assert [state.next for state in past] == [(), ("c",), ("b",), ("a",), ("__start__",)]
+        before = [
+            state
+            async for state in ran.graph(DHPSaver(task), "a", "b", "c").aget_state_history(
+                config_of(task), before=past[1].config
+            )
+        ]
+        assert [state.next for state in before] == [("b",), ("a",), ("__start__",)]
 
 
 def test_without_await_a_successor_runs_only_what_had_not_finished(sync_client: dhp_client.sync.Client) -> None:

@@ -32,13 +32,17 @@ def pending(thread: Thread, put: Put) -> list[tuple[str, int, bytes]]:
     return [(write.task, write.number, write.value.data) for write in thread.pending_writes(put)]
 
 
-def test_the_newest_checkpoint_is_the_one_whose_id_is_last_in_each_namespace() -> None:
-    one, two, inner = put("1"), put("2", parent="1"), put("3", "inner")
+def test_the_newest_checkpoint_of_a_namespace_is_the_last_one_whatever_the_clocks_in_ids_say() -> None:
+    one, two, inner = put("1"), put("2"), put("3", "inner")
     thread = folded(two, inner, one)
-    assert (thread.find("", None), thread.find("", "1"), thread.find("", "3")) == (two, one, None)
+    assert (thread.find("", None), thread.find("", "2"), thread.find("", "3")) == (one, two, None)
     assert (thread.find("inner", None), thread.find("other", None)) == (inner, None)
-    assert [found.id for found in thread.newest_first("")] == ["2", "1"]
+    assert [found.id for found in thread.newest_first("")] == ["1", "2"]
     assert sorted(found.id for found in thread.newest_first(None)) == ["1", "2", "3"]
+    assert [found.id for found in thread.newest_first("", "1")] == ["2"]
+    assert [found.id for found in thread.newest_first("", "2")] == []
+    assert [found.id for found in thread.newest_first("inner", "4")] == ["3"]
+    assert folded(one, two, one).find("", None) == one
 
 
 def test_a_channel_has_the_value_of_the_version_that_is_asked_for() -> None:

@@ -201,6 +201,10 @@ async def test_every_thread_is_listed_and_a_deleted_one_begins_anew(client: dhp_
     everything = [found async for found in saver.alist(None)]
     assert [found.config["configurable"]["thread_id"] for found in everything] == ["x"] * 3 + ["y"] * 3
     assert len([found async for found in saver.alist(None, limit=4)]) == 4
+    (kept,) = (await client.list(kind="listed", label="thread_id=x")).handoffs
+    await client.cancel(kept.handoff)
+    with pytest.raises(dhp_client.NotClaimable, match="delete_thread has it begin anew"):
+        await Ran().graph(DHPSaver(client, kind="listed"), "a").ainvoke({"done": []}, named("x"), durability="sync")
     await saver.adelete_thread("x")
     assert [found.config["configurable"]["thread_id"] async for found in saver.alist(None)] == ["y"] * 3
     assert (await graph.ainvoke({"done": ["new"]}, named("x"), durability="sync"))["done"] == ["new", "a"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.types import ElicitRequestParams, ElicitResult
 
 import dhp_client
@@ -123,6 +123,13 @@ async def test_an_answer_that_this_server_may_not_bring_in_is_told_with_what_may
         assert f"dhp approve {question['approval']}" in told
 
 
+async def test_a_form_that_cannot_be_made_is_told_like_any_refusal(agent_of: Serving) -> None:
+    nowhere = "tcp://127.0.0.1:9"
+    settings = {"address": nowhere, "approver": approver_beside(nowhere), "elicitation_callback": Person("cancel")}
+    async with agent_of(**settings) as agent:
+        assert (await agent.refused("approval_wait", approval="a")).startswith("not_connected")
+
+
 async def test_what_a_worker_asks_cannot_pass_for_anything_else(
     agent_of: Serving, daemon: DaemonProcess, kind: str
 ) -> None:
@@ -172,11 +179,17 @@ async def test_an_agent_cannot_approve_itself_and_an_answer_outlives_the_server(
         begun = await client.session.call_tool("approval_wait", arguments, allow_input_required=True)
         (key,) = begun.input_requests
         state = begun.request_state
+        dearer = await agent.call("approval_request", handle=work["handle"], action="pay", details={"usd": 5_000})
     # Another server, after a restart, to which the host brings the person's answer.
     async with Client(
         server_of(address, approver=approver, **tokens), mode="auto", elicitation_callback=Person("cancel")
     ) as client:  # type: ignore[arg-type]
         answer = ElicitResult(action="accept", content={"approve": True})
+        # A yes to one thing is none to another.
+        with pytest.raises(MCPError, match="requestState"):
+            await client.session.call_tool(
+                "approval_wait", {"approval": dearer["approval"]}, input_responses={key: answer}, request_state=state
+            )
         decided = await client.session.call_tool(
             "approval_wait", arguments, input_responses={key: answer}, request_state=state
         )

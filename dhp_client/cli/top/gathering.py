@@ -21,7 +21,7 @@ PAGE = 50
 """Several short pages hold up the daemon's other callers less than a long one."""
 
 EMPTY_PAGES_AT_MOST = 5
-"""So many pages are gone through for the handoffs of one kind, where the first ones hold none: 100,000 handoffs."""
+"""So many pages are gone through for what is wanted, where the first ones hold none of that kind, or only what was taken note of."""
 
 
 class Listed(Struct, frozen=True):
@@ -79,13 +79,14 @@ async def facts(client: Client, kind: str | None) -> Facts:
         orphaned=orphaned,
         suspended=suspended,
         pending=pending,
-        dead=Listed([one for one in dead.handoffs if not one.acked], dead.more),
+        dead=dead,
         asked=asked,
         more_asked=more_asked,
     )
 
 
 async def _listed(client: Client, status: str, kind: str | None, limit: int, *, newest_first: bool) -> Listed:
+    """What nobody has taken note of, up to `limit`."""
     found: list[StatusReply] = []
     after: int | None = 0
     empty_pages = 0
@@ -93,8 +94,9 @@ async def _listed(client: Client, status: str, kind: str | None, limit: int, *, 
         page = await client.list(
             status=status, kind=kind, limit=min(limit - len(found), PAGE), after=after, newest_first=newest_first
         )
-        found += page.handoffs
-        empty_pages += not page.handoffs
+        wanted = [one for one in page.handoffs if not one.acked]
+        found += wanted
+        empty_pages += not wanted
         after = page.next
     return Listed(found, after is not None)
 

@@ -114,7 +114,7 @@ def _warnings(picture: Picture) -> list[Line]:
     if health is not None and health.status == "draining":
         found.append((Span("DRAINING: nothing new is dispatched or claimed.", "warn"),))
     if health is not None and health.durability != "power loss":
-        found.append((Span(f"Answers survive a {health.durability} only (synchronous is off).", "warn"),))
+        found.append((said(f"Answers survive a {health.durability} only (synchronous is off).", "warn"),))
     if picture.refusal is not None:
         as_of = "" if picture.facts_at is None else f" Below: as it was at {_clock(picture.facts_at)}."
         found.append((said(f"{picture.refusal}{as_of}", "bad"),))
@@ -205,7 +205,7 @@ def _lease_row(lease: Lease) -> Sequence[Span]:
     stale: Style = "warn" if lease.quiet_ms >= STALE_S * 1000 else "plain"
     checkpoint = "none" if lease.checkpoint_ago_ms is None else f"{lease.seq}, {duration(lease.checkpoint_ago_ms)} ago"
     return (
-        Span(lease.handoff[:SHORT_ID_CHARS]),
+        said(lease.handoff[:SHORT_ID_CHARS]),
         said(lease.kind),
         said(lease.worker),
         Span(str(lease.fence)),
@@ -229,7 +229,7 @@ def _stuck_row(stuck: Stuck) -> Sequence[Span]:
     wakes = "" if stuck.wakes_in_ms is None else f"wakes in {duration(stuck.wakes_in_ms)}"
     reason = ": ".join(text for text in (wakes, stuck.reason) if text)
     return (
-        Span(stuck.handoff[:SHORT_ID_CHARS]),
+        said(stuck.handoff[:SHORT_ID_CHARS]),
         said(stuck.kind),
         Span(duration(stuck.for_ms)),
         Span(_failed(stuck.failures, stuck.max_attempts) or "-"),
