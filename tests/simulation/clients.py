@@ -149,6 +149,8 @@ class Client:
 
     def _ended(self) -> None:
         self.checks.interrupted(self.name)
+        if self._pipe is not None and self._pipe.number in self.daemon.pipes:
+            self._left.add(self._pipe.number)
         self._pipe = None
         self.later(self.dice.between(10, 200), self._connect)
 

@@ -64,6 +64,10 @@ def test_what_a_renewal_loses_to_a_tick_that_is_a_little_late_is_no_early_end() 
     expect_to_hold([case_of(261814061)])
 
 
+def test_a_session_is_gone_only_once_the_daemon_believes_in_none_of_its_connections() -> None:
+    expect_to_hold([case_of(704430, BIG)])
+
+
 def test_the_invariants_hold_in_big_worlds_never_seen_before() -> None:
     first = int(os.environ.get("DHP_SEED") or random.SystemRandom().randrange(10**9))
     print(f"seeds from {first} on (run again with DHP_SEED={first})")
