@@ -10,7 +10,6 @@ import hashlib
 import os
 import stat
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +138,8 @@ def _socket_path(directory: Path) -> Path:
     path = directory / "dhpd.sock"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return path
+    import tempfile  # With all that packs files behind it, which a path that is short enough does without.
+
     digest = hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:24]
     for parent in (os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), "/tmp"):
         path = Path(parent, f"dhp-{os.getuid()}", f"{digest}.sock")
