@@ -24,7 +24,7 @@ from tests.client.losing import losing
 from tests.client.waiting import until, until_async
 from tests.support.daemon_process import DaemonProcess
 
-SHORT_TTL_MS = 500
+SHORT_TTL_MS = 1_500
 
 
 async def grants_shortly(connection: Connection, request: Any) -> ClaimReply:

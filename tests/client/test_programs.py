@@ -100,7 +100,7 @@ def main():
     with dhp_client.sync.connect(address) as client:
         made = [client.dispatch(kind, {{"n": n}}) for n in range(4)]
         mine = client.dispatch(kind + "-mine", {{}})
-        with client.claim(mine.handoff, ttl_ms=600) as task:
+        with client.claim(mine.handoff, ttl_ms=1_500) as task:
             context = multiprocessing.get_context("{method}")
             with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
                 done = list(pool.map(work, range(4)))
@@ -175,7 +175,7 @@ def main():
         results = []
         waiting = threading.Thread(target=lambda: results.append(client.result(made.handoff, wait_ms=30_000).result))
         waiting.start()
-        with client.claim(made.handoff, ttl_ms=600) as task:
+        with client.claim(made.handoff, ttl_ms=1_500) as task:
             pids = []
             for n in range(5):  # While the loop's thread is in the middle of whatever it does.
                 saving = threading.Thread(target=task.checkpoint, args=(n,))

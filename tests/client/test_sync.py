@@ -77,8 +77,8 @@ def test_errors_are_the_same_classes(client: sync.Client) -> None:
 
 def test_a_blocked_main_thread_keeps_its_lease(client: sync.Client, kind: str) -> None:
     made = client.dispatch(kind, {})
-    with client.claim(kinds=kind, ttl_ms=500) as task:
-        time.sleep(1.1)
+    with client.claim(kinds=kind, ttl_ms=1_500) as task:
+        time.sleep(3.3)
         task.complete(1)
     assert client.status(made.handoff).attempt == 1
 

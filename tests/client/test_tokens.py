@@ -54,10 +54,10 @@ async def test_a_token_is_said_on_every_connection(guarded: Guarded) -> None:
     async with dhp_client.connect(guarded.address, token=guarded.worker) as client:
         handoff = (await client.dispatch("work", {})).handoff
         watch = client.watch(handoff, after=0)
-        async with client.claim(handoff, ttl_ms=600) as task:
+        async with client.claim(handoff, ttl_ms=1_500) as task:
             # Renewed by the keep-alive's own connection: for longer than its ttl, seen from outside.
             for _ in range(3):
-                await client.result(handoff, wait_ms=400)
+                await client.result(handoff, wait_ms=1_000)
             await task.complete({"done": True})
         assert [(await anext(watch)).type for _ in range(3)] == ["dispatched", "claimed", "completed"]
         await watch.aclose()
