@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from dhp_protocol.messages import (
+    FINAL,
     Approvals,
     ApprovalWait,
     Checkpoints,
@@ -149,7 +150,7 @@ class Looking(Calls):
             lambda left_ms: GetResult(handoff=handoff, wait_ms=left_ms),
             ResultReply,
             wait_ms,
-            over=lambda reply: reply.status in ("completed", "cancelled", "dead"),
+            over=lambda reply: reply.status in FINAL,
         )
         return decoded_result(reply)
 

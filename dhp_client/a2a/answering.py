@@ -13,9 +13,9 @@ from a2a.types import InvalidParamsError, Message, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 
 from dhp_client import Approval
+from dhp_client.questions import all_approvals
 
 from .bridge import Bridge
-from .looking import PAGE
 from .tasks import Seen, context_of
 
 MIN_CODE_CHARS = 4
@@ -74,7 +74,8 @@ async def answer(bridge: Bridge, seen: Seen, message: Message) -> None:
         names = [question.approval for question in seen.questions]
         say = " and ".join(f"dhp approve {name}, or dhp deny {name}" for name in names)
         raise UnsupportedOperationError(f"A person decides this, elsewhere: {say}.", {"approvals": names})
-    asked = await _asked(bridge, seen.status.handoff)
+    # Those that are decided, too: an answer may come a second time.
+    asked = await all_approvals(bridge.client, handoff=seen.status.handoff)
     if bridge.approver is None or not asked:
         raise UnsupportedOperationError(
             "The task asks for nothing: follow it, or send a message of its own, without taskId."
@@ -83,14 +84,3 @@ async def answer(bridge: Bridge, seen: Seen, message: Message) -> None:
     question = question_meant(given, asked)
     decide = bridge.approver.approve if given.approves else bridge.approver.deny
     await decide(question.approval, given.note)
-
-
-async def _asked(bridge: Bridge, task: str) -> list[Approval]:
-    """All that was ever asked about the task: an answer may come a second time."""
-    found: list[Approval] = []
-    after: int | None = 0
-    while after is not None:
-        page = await bridge.client.approvals(handoff=task, after=after, limit=PAGE)
-        found += page.approvals
-        after = page.next
-    return found

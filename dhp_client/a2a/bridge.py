@@ -23,3 +23,8 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     budget: Mapping[str, Any] | None = None
     shows_states: bool = True
+
+    @property
+    def callers_decide(self) -> bool:
+        """Whether callers' answers decide what a person is asked."""
+        return self.approver is not None

@@ -23,7 +23,7 @@ async def follow(bridge: Bridge, task: str, *, waits_along: bool = False) -> Asy
     Raises `TaskNotFoundError`.
     """
     seen = await look(bridge, task)
-    yield task_of(seen, callers_decide=bridge.approver is not None)
+    yield task_of(seen, callers_decide=bridge.callers_decide)
     if seen.final or (seen.questions and not waits_along):
         return
     told = _Told(bridge, seen)
@@ -97,7 +97,7 @@ class _Told:
             return []  # It was shown already, or has been decided by now, which its record will tell.
         self._asked.add(asked)
         self.ended = True
-        parts = question_parts(questions, callers_decide=self._bridge.approver is not None)
+        parts = question_parts(questions, callers_decide=self._bridge.callers_decide)
         return [status_update(self._task, self._context, event.record, asks=True, parts=parts)]
 
     async def _anew(self) -> list[Event]:
@@ -106,6 +106,6 @@ class _Told:
         seen = await look(self._bridge, self._task)
         self._take(seen)
         self.ended = seen.final or not self._asked <= before
-        task = task_of(seen, callers_decide=self._bridge.approver is not None)
+        task = task_of(seen, callers_decide=self._bridge.callers_decide)
         results: list[Event] = [result_update(self._task, self._context, value) for value in seen.result]
         return [*results, fresh_update(task)]

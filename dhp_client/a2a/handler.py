@@ -142,7 +142,7 @@ class HandoffRequestHandler(RequestHandler):
         seen = await look(self._bridge, task)
         if seen.final:
             await take_note(self._bridge, task)
-        return task_of(seen, callers_decide=self._bridge.approver is not None)
+        return task_of(seen, callers_decide=self._bridge.callers_decide)
 
     async def _settled(self, task: str) -> None:
         """Returns when the task has ended, or asks a person."""

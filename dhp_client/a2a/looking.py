@@ -14,6 +14,7 @@ from a2a.types import InvalidParamsError, ListTasksRequest, ListTasksResponse, T
 
 import dhp_client
 from dhp_client import Approval
+from dhp_client.questions import all_approvals
 from dhp_protocol.replies import StatusReply
 
 from .bridge import Bridge
@@ -58,16 +59,7 @@ async def with_result(bridge: Bridge, seen: Seen) -> Seen:
 
 async def open_questions(bridge: Bridge, task: str | None = None) -> tuple[Approval, ...]:
     """What people are asked about the task, or about all there are, and nobody has answered yet."""
-    return tuple([question async for question in _approvals(bridge, task)])
-
-
-async def _approvals(bridge: Bridge, task: str | None) -> AsyncIterator[Approval]:
-    after: int | None = 0
-    while after is not None:
-        page = await bridge.client.approvals(status="open", handoff=task, after=after, limit=PAGE)
-        for approval in page.approvals:
-            yield approval
-        after = page.next
+    return tuple(await all_approvals(bridge.client, handoff=task, status="open"))
 
 
 async def tasks_page(bridge: Bridge, params: ListTasksRequest) -> ListTasksResponse:
@@ -91,7 +83,7 @@ async def tasks_page(bridge: Bridge, params: ListTasksRequest) -> ListTasksRespo
 async def _listed(bridge: Bridge, seen: Seen, *, with_artifacts: bool) -> Task:
     if with_artifacts and seen.status.status == "completed":
         seen = await with_result(bridge, seen)
-    return task_of(seen, callers_decide=bridge.approver is not None)
+    return task_of(seen, callers_decide=bridge.callers_decide)
 
 
 def _position_in(token: str) -> int | None:

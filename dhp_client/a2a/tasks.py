@@ -56,7 +56,7 @@ def context_of(status: StatusReply) -> str:
     return status.labels.get(CONTEXT_LABEL) or status.handoff
 
 
-def task_of(seen: Seen, *, callers_decide: bool, with_artifacts: bool = True) -> Task:
+def task_of(seen: Seen, *, callers_decide: bool) -> Task:
     """The task as a whole. It has no history: the message that began it is the handoff's inputs."""
     status = seen.status
     told: dict[str, Any] = {"kind": status.kind, "status": status.status, "position": status.position}
@@ -74,7 +74,7 @@ def task_of(seen: Seen, *, callers_decide: bool, with_artifacts: bool = True) ->
             context_of(status),
             status.position,
         ),
-        artifacts=[result_artifact(value) for value in seen.result] if with_artifacts else [],
+        artifacts=[result_artifact(value) for value in seen.result],
         metadata=metadata_of(told),
     )
 

@@ -20,9 +20,10 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from dhp_protocol.messages import FINAL
 from dhp_protocol.printable import harmless
 
-from .printing import FINAL, SHORT_ID_CHARS, json_line
+from .printing import HANDOFF_ID_CHARS, SHORT_ID_CHARS, json_line, short_approval
 from .settings import Settings, with_json
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ VARIABLE = "_DHP_COMPLETE"
 ANSWERED_WITHIN_MS = 800
 OFFERED_AT_MOST = 200
 _PREFIX_CHARS = 4
-_OWN_CHARS = 8
-_HANDOFF_CHARS = 64
 
 _WANTED = {"redrive": ("dead",), "resume": ("suspended",), "ack": FINAL, "forget": FINAL}
 """What a command can do anything about; others take any handoff."""
@@ -77,7 +76,7 @@ def handoff_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
         for status in statuses:
             page = await client.list(status=status, prefix=prefix, newest_first=True, limit=OFFERED_AT_MOST)
             found += [one for one in page.handoffs if one.handoff.startswith(begun)]
-        chars = SHORT_ID_CHARS if len(begun) <= SHORT_ID_CHARS else _HANDOFF_CHARS
+        chars = SHORT_ID_CHARS if len(begun) <= SHORT_ID_CHARS else HANDOFF_ID_CHARS
         return [CompletionItem(one.handoff[:chars], help=f"{one.kind} {one.status}") for one in found]
 
     return _offered(ctx, ask)
@@ -89,7 +88,7 @@ def approval_ids(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
     async def ask(client: "Client") -> list[CompletionItem[str]]:
         page = await client.approvals(status="open", limit=OFFERED_AT_MOST)
-        ids = [(_short(one.approval), one) for one in page.approvals]
+        ids = [(short_approval(one.approval), one) for one in page.approvals]
         return [
             CompletionItem(short if short.startswith(begun) else one.approval, help=harmless(one.action))
             for short, one in ids
@@ -109,10 +108,6 @@ def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
         return [CompletionItem(kind) for kind in sorted(found) if kind.startswith(incomplete)]
 
     return _offered(ctx, ask)
-
-
-def _short(approval: str) -> str:
-    return approval[:SHORT_ID_CHARS] + approval[_HANDOFF_CHARS : _HANDOFF_CHARS + 1 + _OWN_CHARS]
 
 
 def _offered(ctx: click.Context, ask: Asking) -> list[CompletionItem[str]]:

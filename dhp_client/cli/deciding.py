@@ -12,9 +12,10 @@ import msgspec
 
 from dhp_client import Approval, Client
 
+from ..questions import all_approvals
 from . import arguments, completing
 from .command import command
-from .finding import all_approvals, full_id, the_approval
+from .finding import full_id, the_approval
 from .printing import SHORT_ID_CHARS, duration, json_line
 from .settings import OK, Settings, warn
 

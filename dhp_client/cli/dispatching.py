@@ -7,11 +7,12 @@ import click
 from dhp_client import Client
 from dhp_client.budgets import CAPS
 from dhp_protocol.limits import MAX_ATTEMPTS, MAX_DELAY_MS, MAX_PRIORITY
+from dhp_protocol.messages import FINAL
 
 from . import arguments, completing
 from .command import command
 from .finding import full_id, id_argument
-from .printing import FINAL, SHORT_ID_CHARS, json_line
+from .printing import SHORT_ID_CHARS, json_line
 from .settings import FAILED, NOT_YET, OK, Settings, warn
 
 _WAIT_MS = 600_000

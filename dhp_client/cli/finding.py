@@ -9,10 +9,10 @@ from dhp_client import Client
 from dhp_client.results import Approval
 from dhp_protocol.replies import EffectView
 
+from ..questions import all_approvals
 from . import arguments, completing
+from .printing import HANDOFF_ID_CHARS
 from .settings import warn
-
-HANDOFF_ID_CHARS = 64
 
 id_argument = click.argument(
     "handoff", metavar="ID", callback=arguments.handoff_id, shell_complete=completing.handoff_ids
@@ -54,17 +54,6 @@ async def the_approval(client: Client, given: str) -> Approval:
     for approval in found:
         warn(approval.approval)
     raise click.ClickException(f"{len(found)} approvals' ids begin with {given}: give more of one.")
-
-
-async def all_approvals(client: Client, *, handoff: str | None = None, status: str | None = None) -> list[Approval]:
-    """Every page of them."""
-    found: list[Approval] = []
-    after: int | None = 0
-    while after is not None:
-        page = await client.approvals(handoff=handoff, status=status, after=after, limit=1000)
-        found += page.approvals
-        after = page.next
-    return found
 
 
 async def all_effects(client: Client, handoff: str) -> list[EffectView]:

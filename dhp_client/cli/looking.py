@@ -6,13 +6,13 @@ import click
 import msgspec
 
 from dhp_client import Client
-from dhp_protocol.messages import Status
+from dhp_protocol.messages import FINAL, Status
 from dhp_protocol.replies import StatusReply
 
 from . import arguments, completing
 from .command import command
 from .finding import full_id, id_argument
-from .printing import FINAL, SHORT_ID_CHARS, fact_lines, json_line, record_line, status_lines, table_lines
+from .printing import SHORT_ID_CHARS, fact_lines, json_line, record_line, status_lines, table_lines
 from .settings import FAILED, NOT_YET, OK, Settings, warn
 
 _STATUSES = get_args(Status)

@@ -15,11 +15,18 @@ from dhp_protocol.replies import EffectView, StatusReply
 if TYPE_CHECKING:
     from dhp_client.spool import Spooled
 
-FINAL = ("completed", "cancelled", "dead")
+HANDOFF_ID_CHARS = 64
 SHORT_ID_CHARS = 12
+_SHORT_OWN_CHARS = 8
+"""Of an approval's own part, which follows its handoff's id."""
 
 _COLUMNS = ("HANDOFF", "KIND", "STATUS", "HOLDER", "SEQ", "FAILURES", "UPDATED")
 _COMMON = ("n", "position", "type", "at", "fence")
+
+
+def short_approval(approval: str) -> str:
+    """An approval's id as short as a person needs to give it."""
+    return approval[:SHORT_ID_CHARS] + approval[HANDOFF_ID_CHARS : HANDOFF_ID_CHARS + 1 + _SHORT_OWN_CHARS]
 
 
 def json_line(value: Any) -> str:

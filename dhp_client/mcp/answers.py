@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
+from dhp_protocol.messages import FINAL
 from dhp_protocol.replies import DecisionReply, EffectView, HealthReply, StatusReply
 
 from ..effects import EffectBegun
@@ -305,7 +306,7 @@ def outcome_of(handoff: str, found: Result) -> Outcome:
     return Outcome(
         handoff=handoff,
         status=found.status,
-        waiting=found.status not in ("completed", "cancelled", "dead"),
+        waiting=found.status not in FINAL,
         result=found.result,
         refused=found.refused,
         was_refused=found.was_refused,

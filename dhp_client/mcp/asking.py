@@ -20,6 +20,7 @@ from dhp_protocol.replies import DecisionReply, StatusReply
 from ..client import Client
 from ..payload import encode
 from ..persons import Approver
+from ..questions import all_approvals
 from ..results import Approval
 from .answers import Decision, QuestionPage, decision_of, question_of
 from .arguments import After, Handle, Limit, MaybeHandoff
@@ -155,11 +156,5 @@ def _shows_forms(call: Call) -> bool:
 
 async def _the_approval(client: Client, approval: str) -> Approval | None:
     """The approval by its id, which begins with its handoff's."""
-    after: int | None = 0
-    while after is not None:
-        page = await client.approvals(handoff=approval[:HANDOFF_ID_CHARS], after=after)
-        for found in page.approvals:
-            if found.approval == approval:
-                return found
-        after = page.next
-    return None
+    found = await all_approvals(client, handoff=approval[:HANDOFF_ID_CHARS])
+    return next((one for one in found if one.approval == approval), None)

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from dhp_protocol.errors import AlreadyClaimed, DHPError, NotClaimable
+from dhp_protocol.messages import FINAL
 
 from ..backoff import Backoff
 from ..client import Client
@@ -26,7 +27,6 @@ from .waiting import first_of
 ENDLESS_MS = 365 * 86_400_000
 FIRST_PAUSE_MS = 200
 MOST_PAUSE_MS = 5_000
-FINAL = ("completed", "cancelled", "dead")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

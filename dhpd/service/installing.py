@@ -11,11 +11,12 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
+from dhp_protocol.places import host_and_port
 from dhpd.config import ConfigError, load_config
 
 from . import files, units
-from .placing import runtime_folder, unreachable
-from .systemctl import Systemctl, SystemdError, make_user
+from .placing import unreachable
+from .systemctl import Systemctl, SystemdError, make_user, runtime_folder
 
 TOKENS = "tokens.toml"
 CONFIG_MODE, CONFIG_FOLDER_MODE = 0o640, 0o750
@@ -41,11 +42,10 @@ def check_addresses(plan: units.Plan, root: Path, asked: Sequence[str]) -> None:
                 f"{file} is there already, and is kept: put `{wanted}` into it, and run this again without --listen."
             )
     for text in texts if plan.with_socket else []:
-        host = text.removeprefix("tls://").removeprefix("tcp://").rpartition(":")[0]
         if text.startswith("unix:"):
             if not text.startswith("unix:/"):
                 raise ConfigError(f"{text}: systemd needs the whole path, as in {plan.listen[0]}.")
-        elif not _is_number(host):
+        elif not _is_number(text):
             raise ConfigError(f"{text}: systemd listens on numbers only, as in 127.0.0.1:8471; or add --no-socket.")
 
 
@@ -144,9 +144,10 @@ def under(root: Path, path: PurePosixPath) -> Path:
     return root / path.relative_to("/")
 
 
-def _is_number(host: str) -> bool:
+def _is_number(address: str) -> bool:
+    found = host_and_port(units.place_of(address))
     try:
-        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        ipaddress.ip_address("" if found is None else found[0])
     except ValueError:
         return False
     return True

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from dhpd import __version__
 
-from .systemctl import UNKNOWN_VERSION, version_here
+from .systemctl import UNKNOWN_VERSION, runtime_folder, version_here
 from .units import Plan, word
 
 HIDDEN = ("/home", "/root", "/run/user")
@@ -57,11 +57,6 @@ def plan_for(
         systemd_version=UNKNOWN_VERSION if packaged else version_here(),  # A package comes to any.
         version=__version__,
     )
-
-
-def runtime_folder() -> PurePosixPath:
-    """Where this user's sockets lie."""
-    return PurePosixPath(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
 
 
 def _folder(variable: str, otherwise: str) -> PurePosixPath:

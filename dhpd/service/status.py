@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from dhp_protocol.places import host_and_port
 from dhpd.config import ConfigError, load_config
 
 from . import files, units
-from .placing import runtime_folder
-from .systemctl import Systemctl
+from .systemctl import Systemctl, runtime_folder
 
 HEALTHY, UNWELL, STOPPED, NOT_INSTALLED = 0, 1, 3, 4
 ANSWER_WITHIN_S = 5.0
@@ -156,10 +156,10 @@ def _answer(address: str) -> dict[str, Any]:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         place: Any = address.removeprefix("unix:")
     else:
-        host, _, port = address.removeprefix("tcp://").rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-        place = (host, int(port))
+        place = host_and_port(units.place_of(address))
+        if place is None:
+            raise ValueError(f"{address} is no address")
+        sock = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET, socket.SOCK_STREAM)
     with sock:
         sock.settimeout(ANSWER_WITHIN_S)
         sock.connect(place)

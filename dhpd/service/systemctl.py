@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 WITHIN_S = 300.0
 """A start that loads much takes its time, and systemd ends it where it takes too long."""
@@ -41,7 +41,7 @@ class Systemctl:
 
     def _place(self) -> Path:
         if self._for_user:
-            return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / "systemd"
+            return Path(runtime_folder()) / "systemd"
         return Path("/run/systemd/system")
 
     def ask(self, *arguments: str) -> None:
@@ -73,6 +73,11 @@ class Systemctl:
             raise SystemdError(f"There is no systemctl. {ELSEWHERE}") from None
         except subprocess.TimeoutExpired:
             raise SystemdError(f"`{' '.join(command)}` took longer than {WITHIN_S:.0f} s.") from None
+
+
+def runtime_folder() -> PurePosixPath:
+    """Where this user's sockets lie."""
+    return PurePosixPath(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
 
 
 def version_here() -> int:

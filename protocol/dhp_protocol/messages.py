@@ -31,6 +31,8 @@ ApprovalId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}-[0-9a-f]{16}\Z")]
 EXPORT_PLACE_PATTERN = r"^(?:[0-9]{1,16}-){4}[0-9a-f]{64}\Z"
 Resource = Annotated[str, Meta(min_length=1, max_length=limits.MAX_RESOURCE_CHARS)]
 Status = Literal["pending", "running", "orphaned", "suspended", "completed", "cancelled", "dead"]
+FINAL: tuple[Status, ...] = ("completed", "cancelled", "dead")
+"""What a handoff never leaves by itself."""
 
 
 class Request(Struct, tag_field="op", frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

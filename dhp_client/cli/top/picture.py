@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from dhp_client.results import Approval
 from dhp_protocol.replies import HealthReply, StatusReply
 
+from ..printing import SHORT_ID_CHARS, short_approval
 from .gathering import Facts
 
 RATES_OVER_MS = 10_000
 RATES = ("dispatched", "claimed", "checkpointed", "completed", "failed", "orphaned", "dead")
-_HANDOFF_CHARS, _SHORT_CHARS, _OWN_CHARS = 64, 12, 8
 
 
 class Sample(Struct, frozen=True):
@@ -246,7 +246,7 @@ def _lease(one: StatusReply, at: str) -> Lease:
 
 def _stuck(one: StatusReply, at: str, dhp: str) -> Stuck:
     wakes_in_ms = None if (ago_ms := _difference_ms(one.wake_at, at)) is None else max(0, -ago_ms)
-    short = one.handoff[:_SHORT_CHARS]
+    short = one.handoff[:SHORT_ID_CHARS]
     going_on = {"dead": f"{dhp} redrive {short}", "suspended": f"{dhp} resume {short}"}
     return Stuck(
         handoff=one.handoff,
@@ -263,7 +263,6 @@ def _stuck(one: StatusReply, at: str, dhp: str) -> Stuck:
 
 
 def _question(one: Approval, kind: str, at: str, dhp: str) -> Question:
-    short = one.approval[:_SHORT_CHARS] + one.approval[_HANDOFF_CHARS : _HANDOFF_CHARS + 1 + _OWN_CHARS]
     return Question(
         approval=one.approval,
         handoff=one.handoff,
@@ -271,7 +270,7 @@ def _question(one: Approval, kind: str, at: str, dhp: str) -> Question:
         action=one.action,
         details=one.details,
         left_ms=max(0, -(_difference_ms(one.expires_at, at) or 0)),
-        command=f"{dhp} approve {short}",
+        command=f"{dhp} approve {short_approval(one.approval)}",
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ...spool_file import sync_folder
 from .refusals import NotChanged
 
 MAX_BYTES = 32 * 1024 * 1024
@@ -75,7 +76,7 @@ def replace(file: Path, found: Found, text: str) -> Path | None:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(draft)
-        _sync_folder(file.parent)
+        sync_folder(file.parent)
     except OSError as error:
         raise NotChanged(f"it can't be written: {error.strerror}") from None
     return backup
@@ -105,11 +106,3 @@ def _stamp_of(file: Path) -> tuple[int, int, int] | None:
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
