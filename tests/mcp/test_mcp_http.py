@@ -12,6 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 import dhp_client
 from dhp_client.cli.http_serving import HttpListener, HttpPlace
+from dhp_client.mcp import waiting
 from dhp_client.mcp.http import application
 from dhp_client.mcp.server import Server
 from dhp_client.persons import approver_beside
@@ -102,8 +103,9 @@ async def test_pages_of_other_hosts_and_callers_without_a_token_are_kept_out(
 
 
 async def test_a_claim_whose_caller_has_gone_while_it_waited_takes_nothing(
-    daemon: DaemonProcess, other: dhp_client.Client, kind: str
+    daemon: DaemonProcess, other: dhp_client.Client, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(waiting, "PROGRESS_EVERY_MS", 60_000)  # Else the caller hears something, and waits on.
     hello = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
@@ -118,6 +120,12 @@ async def test_a_claim_whose_caller_has_gone_while_it_waited_takes_nothing(
         met = await raw.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
         raw.headers["mcp-session-id"] = met.headers["mcp-session-id"]
         await raw.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+        async def is_ready() -> bool:
+            answer = await raw.post(url, json={"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
+            return '"result"' in answer.text
+
+        await until_async(is_ready, "the notification has been taken in")
         with pytest.raises(httpx2.ReadTimeout):
             await raw.post(url, json={"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": claim}, timeout=1)
         handoff = (await other.dispatch(kind, {})).handoff
